@@ -56,7 +56,10 @@ static inline int fief_fresh(int option, const void *value, socklen_t length)
 	return fd;
 }
 
-/* A new container below the one that the thread is bound to. `flags`: FIEF_CREATE_*; a weight of 0 is the default. */
+/*
+ * A new container below the one that the thread is bound to. `flags`: FIEF_CREATE_*; a weight is 1 to 10000, or 0 for the default. EINVAL:
+ * other ones.
+ */
 static inline int fief_container_create(__u32 flags, __u32 weight)
 {
 	struct fief_create create;
@@ -144,7 +147,7 @@ static inline int fief_container_set(int container, __u32 attribute, __u64 value
 	return fief_set(container, FIEF_SET_ATTRIBUTE, &set, sizeof(set));
 }
 
-/* At most FIEF_NAME_LEN - 1 bytes, no '/'. */
+/* At most FIEF_NAME_LEN - 1 bytes of ASCII, no '/' and no control character. EINVAL: another one. */
 static inline int fief_container_set_name(int container, const char *name)
 {
 	return fief_set(container, FIEF_SET_NAME, name, (socklen_t)strlen(name));

@@ -37,12 +37,15 @@ def _failed(error):
     return error
 
 
-def _set(of, option, value=None):
+def _set(of, option, value=None, valid=None):
+    """`valid`: what the value has to be."""
     try:
         of.setsockopt(FIEF_SOL, option, *((None, 0) if value is None else (bytes(value),)))
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
             raise
+        if error.errno == errno.EINVAL and valid:
+            raise OSError(errno.EINVAL, valid) from None
         raise _failed(error) from None
 
 
@@ -53,14 +56,17 @@ def _get(of, option, record):
         raise _failed(error) from None
 
 
-def _fresh(option, value=None):
+def _fresh(option, value=None, valid=None):
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        _set(made, option, value)
+        _set(made, option, value, valid)
     except BaseException:
         made.close()
         raise
     return made
+
+
+_NAME = "a name has 1 to 31 bytes of ASCII, without `/` and control characters"
 
 
 class Container:
@@ -69,7 +75,7 @@ class Container:
     def __init__(self, *, name=None, weight=0, pass_up=False, fd=None):
         if fd is None:
             flags = FIEF_CREATE_PASS_UP if pass_up else 0
-            self._socket = _fresh(FIEF_CREATE, fief_create(flags=flags, weight=weight))
+            self._socket = _fresh(FIEF_CREATE, fief_create(flags=flags, weight=weight), "a weight is 1 to 10000")
         else:
             self._socket = socket.socket(fileno=fd)
         if name is not None:
@@ -103,7 +109,8 @@ class Container:
         except OSError as error:
             if error.errno != errno.EBUSY:  # more of them than the kernel remembers by itself
                 raise
-            before = open_current()
+            # as the thread is bound to it now: it may do no less later
+            before = Container._of(_fresh(FIEF_OPEN_BINDING, ctypes.c_uint32(FIEF_RIGHTS_ALL)))
             self.bind_thread()
         try:
             yield self
@@ -145,8 +152,11 @@ class Container:
         _set(self._socket, FIEF_SET_ATTRIBUTE, fief_set_attribute(attribute=attribute, value=value))
 
     def set_name(self, name):
-        """One part of a path, at most 31 bytes."""
-        _set(self._socket, FIEF_SET_NAME, name.encode())
+        """One part of a path: 1 to 31 bytes of ASCII, without `/` and control characters."""
+        name = name.encode()
+        if not name or b"\0" in name:  # the kernel side sees a name up to there
+            raise OSError(errno.EINVAL, _NAME)
+        _set(self._socket, FIEF_SET_NAME, name, _NAME)
 
     def keep_rights(self, rights):
         """FIEF_RIGHT_*: those that stay, before the descriptor is passed on."""

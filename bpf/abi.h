@@ -21,7 +21,7 @@
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 20
+#define FIEF_ABI_VERSION 21
 
 #include "abi/container.h"
 #include "abi/descriptor.h"

@@ -75,7 +75,7 @@ struct fief_cpu {
 	struct fief_task task;
 	__u64 switched_in_ns;
 	__u64 switched_in_exec; /* sum_exec_runtime of the running thread then; all ones: not known */
-	__u64 softirq_ns;	/* softirq time on top of this stint */
+	__u64 softirq_ns;	/* softirqs on top of this stint, and interrupts where sum_exec_runtime lacks both */
 	__u64 softirq_entry_ns;
 	struct fief_ref interrupted; /* current_ under the softirq */
 	__u32 interrupted_kind;

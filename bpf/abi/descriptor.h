@@ -25,7 +25,7 @@ enum fief_option {
 	FIEF_UNBIND = 3, /* the calling thread returns home; any container descriptor */
 	FIEF_STAGE = 4,	 /* remember this container for the thread's next FIEF_DUP */
 	FIEF_DUP = 5,	 /* fresh socket: becomes a second descriptor of the staged container, same rights */
-	FIEF_OPEN_BINDING = 6,	/* fresh socket: becomes a descriptor of the thread's container, rights use and read */
+	FIEF_OPEN_BINDING = 6,	/* fresh socket: becomes a descriptor of the thread's container; __u32: rights */
 	FIEF_ADOPT = 7,		/* this container becomes a child of the caller's container */
 	FIEF_SET_ATTRIBUTE = 8, /* struct fief_set_attribute */
 	FIEF_DROP_RIGHTS = 9,	/* __u32: rights that stay */

@@ -13,8 +13,8 @@ struct fief_file_key {
 
 struct fief_file {
 	struct fief_ref container;
-	__u32 uid; /* whose quota the label counts against */
-	__u32 pad;
+	__u32 uid;	  /* whose quota the label counts against */
+	__u32 is_counted; /* among those of all users */
 };
 
 #define FIEF_MAX_FILES	    65536

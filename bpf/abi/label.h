@@ -12,7 +12,7 @@ struct fief_label {
 	__u16 rule;	/* which client rule matched */
 	__u32 flags;	/* FIEF_LABEL_* */
 	__u64 owner;	/* the socket whose label counts and holds; a clone's differs */
-	__u32 drops;	/* listeners: sk_drops at the last look */
+	__u32 drops;	/* listeners: sk_drops at the last look; connections: the class that pays (core/labels.bpf.h) */
 	__u32 next;	/* connections: sequence number at which the next request begins (FIEF_LABEL_TRACKED) */
 	/* Bytes of the body that begins there instead (FIEF_LABEL_INSIDE, FIEF_LABEL_BODY). UNIX: the client it was sent for. */
 	__u64 body;

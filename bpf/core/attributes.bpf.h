@@ -13,6 +13,7 @@
 
 #define LOCK_TRIES 4096
 #define PPM	   1000000
+#define WEIGHT_MAX 10000
 
 static __always_inline struct fief_control *tree_lock(unsigned long *flags)
 {
@@ -124,7 +125,7 @@ static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_at
 	case FIEF_ATTR_LIMIT:
 		return value > PPM ? -EINVAL : limit_set(ref, value);
 	case FIEF_ATTR_WEIGHT:
-		if (value < 1 || value > 10000)
+		if (value < 1 || value > WEIGHT_MAX)
 			return -EINVAL;
 		c->attributes[0].weight = value;
 		return 0;
@@ -137,7 +138,7 @@ static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_at
 		c->attributes[0].memory_max = value;
 		return 0;
 	case FIEF_ATTR_NET_WEIGHT:
-		if (value < 1 || value > 10000)
+		if (value < 1 || value > WEIGHT_MAX)
 			return -EINVAL;
 		c->attributes[0].net_weight = value;
 		return 0;

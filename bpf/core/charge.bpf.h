@@ -12,6 +12,7 @@
 #pragma once
 
 #include "containers.bpf.h"
+#include "maps/charge_pauses.bpf.h"
 #include "maps/cpus.bpf.h"
 #include "watch.bpf.h"
 #include "cost.bpf.h"
@@ -254,11 +255,13 @@ static __always_inline void set_system(struct fief_cpu *cs, __u32 kind)
 	cs->kind = kind;
 }
 
-/* A CPU's first event: nothing before it can be charged. */
+/* A CPU's first event, also after a pause: nothing before it can be charged. In a pause each is one, and the CPU stays offline. */
 static __always_inline bool cpu_first_event(struct fief_cpu *cs, __u64 now)
 {
 	if (cs->online)
 		return false;
+	if (charge_paused())
+		return true;
 	cs->online = 1;
 	cs->last_ns = now;
 	return true;

@@ -10,6 +10,7 @@
  *   kept         references of former bindings    file         labels of files
  *   charge       one state machine per CPU        switch       context switches, life of threads
  *   stint        a thread between two switches    unseen       switches that ran no program
+ *   pause        while nobody needs it
  *   steal        what the hypervisor had          kthread      what a kernel thread does
  *   receive      softirq, NAPI, packets           labels       which container a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
@@ -35,6 +36,7 @@
 #include "owed.bpf.h"
 #include "switch.bpf.h"
 #include "receive.bpf.h"
+#include "pause.bpf.h"
 #include "follow.bpf.h"
 #include "options.bpf.h"
 #include "front/register.bpf.h"
@@ -99,6 +101,13 @@ int cpu_drains(void *ctx)
 {
 	ring_look(this_cpu(), 0);
 	return 0;
+}
+
+/* User space has it run on each CPU before no time is charged any more. */
+SEC("raw_tp")
+int cpu_closes(void *ctx)
+{
+	return cpu_close();
 }
 
 /* ---- charge: receive contexts ---- */
@@ -171,13 +180,11 @@ SEC("cgroup_skb/egress")
 int egress_charges(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
-	struct fief_label *label;
 	struct fief_ref by;
 
 	if (!sk)
 		return 1;
-	label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	by = label && container_alive(label->container) ? label->container : unit_home(skb);
+	by = socket_container(skb, bpf_sk_storage_get(&labels, sk, 0, 0));
 	packet_sent(by, skb->gso_segs ? skb->gso_segs : 1, skb->len);
 	return 1;
 }
@@ -424,6 +431,12 @@ SEC("syscall")
 int admin_costs(struct fief_admin *a)
 {
 	return admin_cost_place(a);
+}
+
+SEC("syscall")
+int admin_pauses(struct fief_admin *a)
+{
+	return admin_pause(a);
 }
 
 /* ---- sweep: iterators that the control plane reads ---- */

@@ -108,9 +108,9 @@ static __always_inline int parent_for(__u32 owner, struct fief_ref *parent)
 	return parent->id == FIEF_ROOT && owner != FIEF_OWNER_OPERATOR ? user_parent(owner, parent) : 0;
 }
 
-static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
+static __always_inline int create(struct bpf_sock *sk, const struct fief_create *args)
 {
-	__u32 owner = caller_owner();
+	__u32 owner = caller_owner(), flags = args ? args->flags : 0, weight = args ? args->weight : 0;
 	struct fief_cpu *cs = caller();
 	struct fief_ref parent, made;
 	int err;
@@ -120,6 +120,8 @@ static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 	err = fresh_check(sk);
 	if (err)
 		return err;
+	if (flags & ~FIEF_CREATE_PASS_UP || weight > WEIGHT_MAX)
+		return -EINVAL;
 	if (!(cs->task.rights & FIEF_RIGHT_CHILDREN))
 		return -EPERM;
 	parent = cs->task.binding;
@@ -131,9 +133,9 @@ static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 		return err;
 	struct fief_container *c = container_at(made.id);
 	if (c && args) {
-		c->attributes[0].pass_up = !!(args->flags & FIEF_CREATE_PASS_UP);
-		if (args->weight && args->weight <= 10000)
-			c->attributes[0].weight = args->weight;
+		c->attributes[0].pass_up = !!(flags & FIEF_CREATE_PASS_UP);
+		if (weight)
+			c->attributes[0].weight = weight;
 	}
 	return descriptor_make(sk, made, FIEF_RIGHTS_ALL);
 }
@@ -195,8 +197,15 @@ static __always_inline int rights_drop(struct fief_descriptor *d, __u32 keep)
 	return 0;
 }
 
-/* A fresh socket becomes a descriptor of the staged container, or of the one the caller is bound to. */
-static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding)
+/*
+ * A descriptor of the caller's container allows of what the caller's binding does: to use it and to read. A caller that will bind itself
+ * again to what it is bound to now asks for the right to make children too, which it would lack from then on.
+ */
+#define OPENED_RIGHTS  (FIEF_RIGHT_USE | FIEF_RIGHT_READ)
+#define RETURNS_RIGHTS (OPENED_RIGHTS | FIEF_RIGHT_CHILDREN)
+
+/* A fresh socket becomes a descriptor of the staged container, or of the one the caller is bound to, with these rights of it. */
+static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding, __u32 wanted)
 {
 	struct fief_cpu *cs = caller();
 	struct fief_container *c;
@@ -211,7 +220,7 @@ static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding)
 		return err;
 	if (of_binding) {
 		ref = cs->task.binding;
-		rights = cs->task.rights & (FIEF_RIGHT_USE | FIEF_RIGHT_READ);
+		rights = cs->task.rights & wanted & RETURNS_RIGHTS;
 		/* nobody else's work may be charged to the machine */
 		if (ref.id == FIEF_ROOT && caller_owner() != FIEF_OWNER_OPERATOR)
 			rights &= ~FIEF_RIGHT_USE;
@@ -306,10 +315,11 @@ static __always_inline int set_name(struct fief_descriptor *d, void *value, void
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_ADMINISTER) || c->flags & FIEF_CONTAINER_POLICY)
 		return -EPERM;
-	bpf_for (i, 0, FIEF_NAME_LEN - 1) {
+	bpf_for (i, 0, FIEF_NAME_LEN) {
 		if (from + i + 1 > (char *)end || !from[i])
 			break;
-		if (from[i] == '/' || from[i] < ' ')
+		/* one that does not fit is not cut: it would be that of whatever begins in the same way */
+		if (i == FIEF_NAME_LEN - 1 || from[i] == '/' || from[i] < ' ')
 			return -EINVAL;
 	}
 	bpf_for (i, 0, FIEF_NAME_LEN - 1) {

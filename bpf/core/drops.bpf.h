@@ -14,6 +14,7 @@
 #include "containers.bpf.h"
 #include "counted.bpf.h"
 #include "flow/received.bpf.h"
+#include "flow/steered.bpf.h"
 #include "maps/dropped.bpf.h"
 #include "maps/labels.bpf.h"
 #include "maps/notices.bpf.h"
@@ -89,16 +90,18 @@ static __always_inline bool drops_take(struct fief_dropped *d, struct fief_label
 	return due;
 }
 
-/* `counter`: the socket's own, now. */
-static __always_inline void drops_settle(struct fief_dropped *d, struct fief_label *label, __u32 counter)
+/* `sk`: the listening socket. */
+static __always_inline void drops_settle(struct fief_dropped *d, struct fief_label *label, const struct sock *sk)
 {
+	__u32 counter = sk->sk_drops.counter, n;
 	struct fief_container *c;
 	struct fief_ref of;
-	__u32 n;
+	bool of_policy;
 
 	if (counter == label->drops && !d->untold)
 		return;
-	if (drops_take(d, label, counter, bpf_ktime_get_ns(), &n, &of) && label->listener != FIEF_NO_LISTENER)
+	of_policy = label->listener != FIEF_NO_LISTENER && is_of_steered(sk);
+	if (drops_take(d, label, counter, bpf_ktime_get_ns(), &n, &of) && of_policy)
 		queue_tell(d, label->listener);
 	if (!n)
 		return;
@@ -106,7 +109,7 @@ static __always_inline void drops_settle(struct fief_dropped *d, struct fief_lab
 	if (!c)
 		return;
 	__sync_fetch_and_add(&c->usage.syns_dropped, n);
-	if (label->listener != FIEF_NO_LISTENER)
+	if (of_policy)
 		queue_count(of, label->listener, n);
 }
 
@@ -127,7 +130,7 @@ static __always_inline void syn_drops_look(struct __sk_buff *skb, struct bpf_soc
 
 	if (!tcp || !d)
 		return;
-	drops_settle(d, label, tcp->inet_conn.icsk_inet.sk.sk_drops.counter);
+	drops_settle(d, label, &tcp->inet_conn.icsk_inet.sk);
 	ends_read(skb, source, &ends);
 	bpf_spin_lock(&d->lock);
 	d->latest = ends;

@@ -27,6 +27,7 @@
 #define FMODE_WRITE	  2
 #define BDI_CAP_WRITEBACK 1
 #define CAP_FOWNER	  3
+#define FILES_OF_USERS	  (FIEF_MAX_FILES / 8 * 7) /* the rest of the table is root's */
 
 /* What a descriptor of the caller's meant at one moment. */
 struct open_file {
@@ -106,16 +107,37 @@ static __always_inline void file_add(struct fief_ref to, int by)
 		__sync_fetch_and_add(&control->labelled, by);
 }
 
+static __always_inline int file_take(struct fief_file *file)
+{
+	int err = quota_take(&file_users, file->uid, FIEF_FILES_PER_USER);
+
+	if (err)
+		return err;
+	err = quota_take_all(&file_users, file->uid, FILES_OF_USERS);
+	if (err)
+		quota_give(&file_users, file->uid);
+	file->is_counted = !err;
+	return err;
+}
+
+/* Those that an older version let in were not counted among all. */
+static __always_inline void file_give(const struct fief_file *file)
+{
+	if (file->is_counted)
+		quota_give_all(&file_users, file->uid);
+	quota_give(&file_users, file->uid);
+}
+
 static __always_inline int file_enter(struct fief_file_key *key, struct fief_ref container)
 {
 	struct fief_file file = {.container = container, .uid = bpf_get_current_uid_gid()};
-	int err = quota_take(&file_users, file.uid, FIEF_FILES_PER_USER);
+	int err = file_take(&file);
 
 	if (err)
 		return err;
 	err = bpf_map_update_elem(&labelled_files, key, &file, BPF_NOEXIST);
 	if (err) {
-		quota_give(&file_users, file.uid);
+		file_give(&file);
 		return err == -EEXIST ? -EBUSY : err == -E2BIG ? -ENOSPC : err;
 	}
 	file_add(container, 1);
@@ -135,7 +157,7 @@ static __noinline int file_leave(struct fief_file_key *key)
 	if (bpf_map_delete_elem(&labelled_files, key))
 		return -ENOENT; /* another one was first */
 	file_add(was.container, -1);
-	quota_give(&file_users, was.uid);
+	file_give(&was);
 	return 0;
 }
 

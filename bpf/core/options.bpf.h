@@ -63,9 +63,13 @@ static __always_inline int socket_set(struct bpf_sockopt *ctx, struct bpf_sock *
 			return -EINVAL;
 		return create(sk, ctx->optlen && value + sizeof(struct fief_create) <= end ? value : NULL);
 	case FIEF_DUP:
-		return duplicate(sk, false);
+		return duplicate(sk, false, 0);
 	case FIEF_OPEN_BINDING:
-		return duplicate(sk, true);
+		if (!ctx->optlen)
+			return duplicate(sk, true, OPENED_RIGHTS);
+		if (value + sizeof(__u32) > end || ctx->optlen < (int)sizeof(__u32))
+			return -EINVAL;
+		return duplicate(sk, true, *(__u32 *)value);
 	case FIEF_ASSIGN:
 		return assign(sk);
 	case FIEF_UNASSIGN:

@@ -21,14 +21,16 @@ static __always_inline int softirq_enter(unsigned int vector)
 	struct fief_cpu *cs;
 	unsigned long flags;
 	__u64 now;
+	bool first;
 
 	/* its switch may have been missed, and its ring says whose the time since then is */
 	ring_look(this_thread(), 0);
 	irq_save(&flags);
 	cs = this_cpu();
-	if (cs) {
-		now = bpf_ktime_get_ns();
-		if (!cpu_first_event(cs, now)) {
+	now = bpf_ktime_get_ns();
+	first = cs && cpu_first_event(cs, now);
+	if (cs && cs->online) {
+		if (!first) {
 			steal_settle(cs, now);
 			charge_until(cs, now);
 		}
@@ -113,10 +115,15 @@ static __always_inline int irq_enter_charge(void)
 static __always_inline int irq_leave_charge(void)
 {
 	struct fief_cpu *cs = this_cpu();
+	__u64 now;
 
 	if (!cs || !cs->in_irq)
 		return 0;
-	charge_until(cs, bpf_ktime_get_ns());
+	now = bpf_ktime_get_ns();
+	/* the kernel leaves it out of its account of the thread; within a softirq it is a part of that one's time */
+	if (exec_clock_excludes_softirq && !cs->softirq_vector && (__s64)(now - cs->last_ns) > 0)
+		cs->softirq_ns += now - cs->last_ns;
+	charge_until(cs, now);
 	cs->in_irq = 0;
 	cs->current_ = cs->irq_current;
 	cs->kind = cs->irq_kind;

@@ -7,7 +7,9 @@
  * How: at every boundary the run queue's steal clock tells the steal since the one before. At the switch, the wall clock and
  * the kernel's account of the stint tell the rest, to the nanosecond. A remainder that exceeds the stint's uncharged end is
  * carried to the thread's next stint, so that per thread the charges equal the kernel's account.
- * Limits: the run queue knows of steal up to a tick late; such steal is taken from the container bound last.
+ * Limits: the run queue knows of steal up to a tick late; such steal is taken from the container bound last. Where the kernel leaves
+ * interrupts out of its accounts of threads (IRQ_TIME_ACCOUNTING), interrupts without a handler (the local timer, calls of other
+ * CPUs) count as stolen, as does the way into and out of the others.
  */
 #pragma once
 

@@ -97,6 +97,8 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 			stint_end(cs, prev, now, true, sleeps, dead);
 		else
 			stint_end_unseen(cs, prev, now, sleeps, dead);
+	} else if (!cs->online) {
+		return 0;
 	}
 	if (cs->by_client)
 		cost_settle(cs, true);

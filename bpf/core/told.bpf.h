@@ -10,12 +10,47 @@
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
 
-static __always_inline void refusals_told(struct fief_drops *answer, __u32 listener)
+/* Whether the server's unit has some class of the listener below its home: who only has a free address of the listener has none. */
+static __noinline int serves_any(struct bpf_sock *sk, const struct fief_label *label, struct fief_ref home,
+				 bool only_ipv6)
 {
-	struct fief_notice *last = bpf_map_lookup_elem(&last_notices, &listener);
+	struct fief_listener *listener;
+	__u32 address[4];
+	bool any = false;
+	int i;
 
+	if (label->flags & FIEF_LABEL_CLASS_LISTENER)
+		return container_below(label->container, home);
+	socket_address(sk, address);
+	listener = find_listener(policy_slot(), address, sk->src_port);
+	if (!listener)
+		listener = bound_listener(address, sk->src_port, only_ipv6);
+	if (!listener || listener->index != label->listener)
+		return false;
+	bpf_for (i, 0, FIEF_MAX_CLASSES) {
+		if (i >= listener->classes || i < 0 || i >= FIEF_MAX_CLASSES)
+			break;
+		any = container_below(listener->class_[i].container, home);
+		if (any)
+			break;
+	}
+	return any;
+}
+
+/* Sources are told that the server's unit would have been charged for, and no others. */
+static __always_inline void refusals_told(struct fief_drops *answer, struct bpf_sock *sk, const struct sock *kernel,
+					  const struct fief_label *label)
+{
+	struct fief_ref home = socket_home(kernel);
+	__u32 listener = label->listener;
+	struct fief_notice *last;
+
+	if (!is_of_steered(kernel) ||
+	    !serves_any(sk, label, home, BPF_CORE_READ_BITFIELD(kernel, __sk_common.skc_ipv6only)))
+		return;
+	last = bpf_map_lookup_elem(&last_notices, &listener);
 	answer->refused = refused_sum(listener);
-	if (!last || last->time_ns <= answer->time_ns)
+	if (!last || last->time_ns <= answer->time_ns || !container_below(last->verdict.container, home))
 		return;
 	answer->time_ns = last->time_ns;
 	__builtin_memcpy(answer->source, last->source, sizeof(answer->source));
@@ -39,10 +74,10 @@ static __always_inline int drops_get(struct bpf_sockopt *ctx, struct bpf_sock *s
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (!label)
 		return 0;
+	kernel = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
 	d = bpf_sk_storage_get(&dropped, sk, 0, 0);
 	if (d) {
-		kernel = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
-		drops_settle(d, label, kernel->sk_drops.counter);
+		drops_settle(d, label, kernel);
 		bpf_spin_lock(&d->lock);
 		answer->dropped = d->dropped;
 		answer->time_ns = d->time_ns;
@@ -52,6 +87,6 @@ static __always_inline int drops_get(struct bpf_sockopt *ctx, struct bpf_sock *s
 		answer->reason = answer->time_ns ? FIEF_SYN_QUEUE : FIEF_REASON_NONE;
 	}
 	if (label->listener != FIEF_NO_LISTENER)
-		refusals_told(answer, label->listener);
+		refusals_told(answer, sk, kernel, label);
 	return 0;
 }

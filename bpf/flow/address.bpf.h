@@ -20,6 +20,18 @@ static __always_inline void mapped_ipv4(__u32 ipv4, void *address)
 	words[3] = ipv4;
 }
 
+/* The IPv4 address in a mapped one. */
+static __always_inline __u32 ipv4_of(const void *address)
+{
+	return ((const __u32 *)address)[3];
+}
+
+/* Copies an address that begins at a multiple of 8, as those of packets do, to a multiple of 4. What clang does not know it copies byte by byte. */
+static __always_inline void address_copy(void *to, const void *from)
+{
+	__builtin_memcpy(__builtin_assume_aligned(to, 4), __builtin_assume_aligned(from, 8), 16);
+}
+
 static __always_inline bool is_mapped(const void *address)
 {
 	const __u32 *words = address;

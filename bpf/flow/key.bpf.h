@@ -15,6 +15,11 @@ static __always_inline void flow_key(const struct packet *p, struct fief_flow_ke
 	key->pad = 0;
 }
 
+static __always_inline __u32 ports_word(const struct packet *p)
+{
+	return (__u32)p->source_port << 16 | p->destination_port;
+}
+
 /* Of a packet that leaves: its flow as packets of the client bear it. */
 static __always_inline void reversed_key(const struct packet *p, struct fief_flow_key *key)
 {
@@ -34,8 +39,8 @@ static __always_inline void flow_tuple(const struct packet *p, struct bpf_sock_t
 		tuple->ipv6.dport = bpf_htons(p->destination_port);
 	} else {
 		__builtin_memset(tuple, 0, sizeof(*tuple));
-		__builtin_memcpy(&tuple->ipv4.saddr, p->source + 12, 4);
-		__builtin_memcpy(&tuple->ipv4.daddr, p->destination + 12, 4);
+		tuple->ipv4.saddr = ipv4_of(p->source);
+		tuple->ipv4.daddr = ipv4_of(p->destination);
 		tuple->ipv4.sport = bpf_htons(p->source_port);
 		tuple->ipv4.dport = bpf_htons(p->destination_port);
 	}

@@ -30,11 +30,12 @@
 #define EXTENSIONS_MOST (0x10000 / 8)
 
 #define VLAN_NUMBER	0xfff
+#define USUAL_LEAST	(sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct tcphdr))
 
 #define PACKET_BLIND	-2
 
 struct packet {
-	__u8 source[16]; /* IPv4 mapped */
+	__u8 source[16] __attribute__((aligned(8))); /* IPv4 mapped; both are copied and compared in words of 8 */
 	__u8 destination[16];
 	__u32 seq; /* host order, like all below */
 	__u32 ack;
@@ -240,23 +241,57 @@ static __always_inline int torn_read(struct bpf_dynptr *frame, struct packet *p,
 	return 0;
 }
 
-/*
- * 0: `p` is filled; if it is odd, perhaps without the payload. -1: not TCP, or not for this machine. PACKET_BLIND: its headers
- * go on in another fragment, and its ports are there.
- */
-static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p)
+/* The TCP header of a packet that ends at `end`. */
+static __always_inline void tcp_read(struct __sk_buff *skb, const struct tcphdr *tcp, struct packet *p, __u32 end)
 {
-	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+	__u32 length = tcp->doff * 4;
+
+	p->source_port = bpf_ntohs(tcp->source);
+	p->destination_port = bpf_ntohs(tcp->dest);
+	p->seq = bpf_ntohl(tcp->seq);
+	p->ack = bpf_ntohl(tcp->ack_seq);
+	p->window = bpf_ntohs(tcp->window);
+	p->flags = ((const __u8 *)tcp)[TCP_FLAGS_AT];
+	if (p->flags & TCP_URG)
+		p->odd = 1;
+	p->payload = p->transport + length;
+	if (length < sizeof(*tcp) || end < p->payload || end > skb->len)
+		p->odd = 1;
+	else
+		p->payload_length = end - p->payload;
+}
+
+/* Reads the headers of most packets where they lie: Ethernet, IPv4 without options, not in pieces. False: it is another one. */
+static __always_inline bool usual_read(struct __sk_buff *skb, struct packet *p)
+{
+	const struct iphdr *ip = (void *)(long)skb->data + sizeof(struct ethhdr);
+	const struct tcphdr *tcp = (const void *)(ip + 1);
+	void *data_end = (void *)(long)skb->data_end;
+	__u32 end;
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) || p->network != sizeof(struct ethhdr) || (void *)(tcp + 1) > data_end)
+		return false;
+	end = p->network + bpf_ntohs(ip->tot_len);
+	if (*(const __u8 *)ip != 0x45 || ip->protocol != IPPROTO_TCP ||
+	    ip->frag_off & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_OFFSET) || end < USUAL_LEAST)
+		return false;
+	mapped_ipv4(ip->saddr, p->source);
+	mapped_ipv4(ip->daddr, p->destination);
+	p->transport = p->network + sizeof(*ip);
+	tcp_read(skb, tcp, p, end);
+	return true;
+}
+
+/* What no other reader knows. As packet_read(). */
+static __noinline int unusual_read(struct __sk_buff *skb, struct packet *p)
+{
 	struct tcphdr room, *tcp;
-	__u32 end = 0, length;
+	struct bpf_dynptr dynptr, *frame = &dynptr;
 	__u16 protocol = skb->protocol;
+	__u32 end = 0;
 	int failed;
 
-	if (skb->pkt_type != PACKET_HOST)
-		return -1;
-	p->interface = skb->ifindex > 0xffff ? 0 : skb->ifindex;
-	p->network = buffer->network_header - buffer->mac_header;
-	if (tags_walk(skb, frame, p, &protocol))
+	if (bpf_dynptr_from_skb(skb, 0, frame) || tags_walk(skb, frame, p, &protocol))
 		return -1;
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		if (ipv4_read(frame, p, &end))
@@ -275,20 +310,23 @@ static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *fram
 	tcp = bpf_dynptr_slice(frame, p->transport, &room, sizeof(room));
 	if (!tcp)
 		return -1; /* the kernel wants as much */
-	p->source_port = bpf_ntohs(tcp->source);
-	p->destination_port = bpf_ntohs(tcp->dest);
-	p->seq = bpf_ntohl(tcp->seq);
-	p->ack = bpf_ntohl(tcp->ack_seq);
-	p->window = bpf_ntohs(tcp->window);
-	p->flags = ((__u8 *)tcp)[TCP_FLAGS_AT];
-	if (p->flags & TCP_URG)
-		p->odd = 1;
-	length = tcp->doff * 4;
-	p->payload = p->transport + length;
-	if (length < sizeof(*tcp) || end < p->payload || end > skb->len) {
-		p->odd = 1;
-		return 0;
-	}
-	p->payload_length = end - p->payload;
+	tcp_read(skb, tcp, p, end);
 	return 0;
+}
+
+/*
+ * 0: `p` is filled; if it is odd, perhaps without the payload. -1: not TCP, or not for this machine. PACKET_BLIND: its headers
+ * go on in another fragment, and its ports are there.
+ */
+static __noinline int packet_read(struct __sk_buff *skb, struct packet *p)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+
+	if (skb->pkt_type != PACKET_HOST)
+		return -1;
+	p->interface = skb->ifindex > 0xffff ? 0 : skb->ifindex;
+	p->network = buffer->network_header - buffer->mac_header;
+	if (!(skb->vlan_present && skb->vlan_tci & VLAN_NUMBER) && usual_read(skb, p))
+		return 0;
+	return unusual_read(skb, p);
 }

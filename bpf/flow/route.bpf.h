@@ -6,13 +6,16 @@
  * may have rewritten its link address and nothing else, or the way back is another link.
  * How: the lookup is the one that the kernel does for a socket of its own, with the loopback as its incoming device. If its
  * result is the link and the link address that the packet came from, then the answer goes back at once; else the kernel
- * hands it to the neighbour that the route names.
+ * hands it to the neighbour that the route names. A lookup costs as much as a third of the answer to a SYN. So a client of IPv4 whose
+ * answer went back is answered so for WAY_TICKS more, while its packets come from there.
  * Limits: the kernel answers only for a device that forwards (`net.ipv4.conf.lo.forwarding`, which `fief apply` sets, and
- * IPv6's likewise); without it answers go back where the packets came from. So they do in a VRF, and to link-local addresses.
+ * IPv6's likewise); without it answers go back where the packets came from. So they do in a VRF, and to link-local addresses. When
+ * routes change, answers go the old way back for as long as that is known.
  * Rules by firewall mark or by user are not looked at.
  */
 #pragma once
 
+#include "classify.bpf.h"
 #include "flow/packet.bpf.h"
 #include "maps/resolved.bpf.h"
 
@@ -33,12 +36,12 @@ static __always_inline void route_ends(struct bpf_fib_lookup *route, const struc
 {
 	if (p->ipv6) {
 		route->family = AF_INET6;
-		__builtin_memcpy(route->ipv6_src, from, 16);
-		__builtin_memcpy(route->ipv6_dst, to, 16);
+		address_copy(route->ipv6_src, from);
+		address_copy(route->ipv6_dst, to);
 	} else {
 		route->family = AF_INET;
-		__builtin_memcpy(&route->ipv4_src, from + 12, 4);
-		__builtin_memcpy(&route->ipv4_dst, to + 12, 4);
+		route->ipv4_src = ipv4_of(from);
+		route->ipv4_dst = ipv4_of(to);
 	}
 }
 
@@ -64,7 +67,7 @@ enum answer_leaves {
 struct answer_way {
 	struct bpf_fib_lookup route;
 	struct bpf_redir_neigh next;
-	__u8 source[ETH_ALEN]; /* of the packet */
+	__u16 source[ETH_ALEN / 2]; /* of the packet */
 };
 
 static __always_inline bool in_vrf(struct __sk_buff *skb)
@@ -75,13 +78,65 @@ static __always_inline bool in_vrf(struct __sk_buff *skb)
 	return BPF_CORE_READ_BITFIELD(device, priv_flags) & IFF_L3MDEV_SLAVE;
 }
 
-/* Whether the packet came from the neighbour; one without a link header came from the only one that there is. */
-static __always_inline bool came_from_neighbour(struct __sk_buff *skb, const struct packet *p, struct answer_way *way)
+static __always_inline bool same_link(const __u16 *one, const __u16 *other)
 {
-	if (p->network < sizeof(struct ethhdr))
-		return true;
-	return !bpf_skb_load_bytes(skb, ETH_ALEN, way->source, sizeof(way->source)) &&
-	       !__builtin_memcmp(way->source, way->route.dmac, sizeof(way->source));
+	return one[0] == other[0] && one[1] == other[1] && one[2] == other[2];
+}
+
+/* Reads the link address that the packet came from, which lies at its begin. False: it has no link header. */
+static __always_inline bool link_read(struct __sk_buff *skb, const struct packet *p, __u16 *source)
+{
+	const __u16 *link = (void *)(long)skb->data;
+
+	if (p->network < sizeof(struct ethhdr) || (void *)(link + ETH_ALEN) > (void *)(long)skb->data_end)
+		return false;
+	source[0] = link[3];
+	source[1] = link[4];
+	source[2] = link[5];
+	return true;
+}
+
+/* ---- the way back, as it was a moment ago ---- */
+
+#define WAY_TICK  20 /* of nanoseconds, as a shift */
+#define WAY_TICKS 10
+
+static __always_inline __u32 way_now(void)
+{
+	return bpf_ktime_get_coarse_ns() >> WAY_TICK;
+}
+
+/* Where it is kept; NULL: nowhere. */
+static __always_inline struct way_back *way_place(const struct packet *p)
+{
+	struct client_found *kept;
+	__u64 source[2];
+
+	if (p->ipv6 || !p->interface)
+		return NULL;
+	address_copy(source, p->source);
+	kept = client_place(source[0], source[1]);
+	return kept && is_client(kept, source[0], source[1]) ? &kept->back : NULL;
+}
+
+/* Whether answers to packets as this one went back a moment ago. */
+static __always_inline bool way_is(const struct way_back *back, const struct packet *p, const __u16 *link)
+{
+	return back->local == ipv4_of(p->destination) && back->interface == p->interface &&
+	       same_link(back->link, link) && (__s32)(*(volatile __u32 *)&back->until - way_now()) > 0;
+}
+
+static __always_inline void way_note(struct way_back *back, const struct packet *p, const __u16 *link)
+{
+	*(volatile __u32 *)&back->until = 0;
+	barrier();
+	back->local = ipv4_of(p->destination);
+	back->interface = p->interface;
+	back->link[0] = link[0];
+	back->link[1] = link[1];
+	back->link[2] = link[2];
+	barrier();
+	*(volatile __u32 *)&back->until = way_now() + WAY_TICKS;
 }
 
 static __always_inline bool resolve_take(void)
@@ -104,9 +159,13 @@ __noinline int answer_route(struct __sk_buff *skb, const struct packet *p __arg_
 			    struct answer_way *way __arg_nonnull)
 {
 	struct bpf_fib_lookup *route = &way->route;
-	bool direct;
+	bool direct, linked = link_read(skb, p, way->source);
+	struct way_back *back;
 
 	if (skb->ifindex == LOOPBACK_INDEX || is_link_local(p->source) || in_vrf(skb))
+		return LEAVES_BACK;
+	back = linked ? way_place(p) : NULL;
+	if (back && way_is(back, p, way->source))
 		return LEAVES_BACK;
 	__builtin_memset(route, 0, sizeof(*route));
 	route->ifindex = LOOPBACK_INDEX;
@@ -115,8 +174,12 @@ __noinline int answer_route(struct __sk_buff *skb, const struct packet *p __arg_
 	route_ends(route, p, p->destination, p->source);
 	switch (bpf_fib_lookup(skb, route, sizeof(*route), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
-		return route->ifindex == skb->ifindex && came_from_neighbour(skb, p, way) ? LEAVES_BACK
-											  : LEAVES_BY_ROUTE;
+		/* without a link header it came from the only neighbour that there is */
+		if (route->ifindex != skb->ifindex || (linked && !same_link(way->source, (const __u16 *)route->dmac)))
+			return LEAVES_BY_ROUTE;
+		if (back)
+			way_note(back, p, way->source);
+		return LEAVES_BACK;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
 		direct = route->family == AF_INET6 ? !__builtin_memcmp(route->ipv6_dst, p->source, 16)
 						   : !__builtin_memcmp(&route->ipv4_dst, p->source + 12, 4);

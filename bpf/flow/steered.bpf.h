@@ -5,10 +5,16 @@
 #include "maps/steered.bpf.h"
 
 /* A user that is root in a network namespace of its own can bind everything there, and must gain nothing here. */
+static __always_inline bool is_of_steered(const struct sock *sk)
+{
+	__u32 zero = 0, *inode = bpf_map_lookup_elem(&steered, &zero);
+
+	return inode && *inode && sk->__sk_common.skc_net.net->ns.inum == *inode;
+}
+
 static __always_inline bool is_steered(struct bpf_sock *sk)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	__u32 zero = 0, *inode = bpf_map_lookup_elem(&steered, &zero);
 
-	return tcp && inode && *inode && tcp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum == *inode;
+	return tcp && is_of_steered(&tcp->inet_conn.icsk_inet.sk);
 }

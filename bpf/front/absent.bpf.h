@@ -20,7 +20,7 @@
 
 static __always_inline struct fief_absent *absent_place(const struct front_context *front, __u64 *address)
 {
-	__u32 listener = front->listener->index;
+	__u32 listener = front->listener.index;
 	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
 
 	__builtin_memcpy(address, front->packet.destination, 16);

@@ -5,13 +5,13 @@
  *   an established socket   the segment passes; only its requests are ruled (later.bpf.h)
  *   a socket in the making  another CPU makes it now: bytes are dropped, and come again
  *   a request socket        passes once the handshake's end is counted (ends.bpf.h); bytes that come with it are ruled
- *   the end of a handshake  that this CPU has just answered is dropped without a lookup (expected.bpf.h)
  *   cookie, no bytes        is dropped: the connection does not exist yet, and costs nothing
  *   cookie and bytes        are ruled; refused ones are answered here
  *   anything else           is dropped and counted (strict): passed on, it would draw a reset upon a client whose first
  *                           segment was lost
  *
- * The segments that find no socket but the listening one are told apart by their cookie (returned.bpf.h).
+ * The segments that find no socket but the listening one are told apart by their cookie (returned.bpf.h). Most that bear nothing do not come
+ * here (bare.bpf.h).
  */
 #pragma once
 
@@ -44,8 +44,6 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	__u32 state;
 
 	if (!stream)
-		return TCX_DROP;
-	if (end_expected(&front->packet))
 		return TCX_DROP;
 	sk = socket_find(skb, &front->packet, NULL);
 	if (!sk)

@@ -22,6 +22,12 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
 
 enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };
 
+/* Whether the listener's accept queue takes the connection. */
+static __always_inline bool has_room(const struct front_context *front, struct tcp_sock *listening)
+{
+	return front->carried ? queue_has_room(listening) : !queue_full(listening);
+}
+
 static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp_sock *listening,
 					       const struct front_context *front, const struct handshake *with)
 {
@@ -29,7 +35,7 @@ static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp
 
 	if (!takes_family(listening, &front->packet))
 		return ASSIGN_REFUSED;
-	if (front->carried ? !queue_has_room(listening) : queue_full(listening))
+	if (!has_room(front, listening))
 		return ASSIGN_FULL;
 	attributes.rcv_tsval = with->timestamp;
 	attributes.rcv_tsecr = with->echo;
@@ -51,7 +57,7 @@ static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp
 static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, struct front_context *front,
 						     struct fief_ref container, const struct handshake *with)
 {
-	struct fief_class_key key = class_key(front->listener->index, container);
+	struct fief_class_key key = class_key(front->listener.index, container);
 	enum assigned now, best = ASSIGN_REFUSED;
 	int turn;
 
@@ -81,14 +87,15 @@ static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, stru
 static __noinline int admit_of(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 			       const struct stream *stream, __u64 hash)
 {
+	bool by_kernel = !found || is_multipath(found);
 	enum assigned done = ASSIGN_REFUSED;
 
 	admitted_note(skb, front, &stream->admitted, hash);
-	if (!found || (is_multipath(found) && (!front->carried || queue_has_room(found)))) {
+	if (by_kernel && (!found || has_room(front, found))) {
 		mark_add(skb, MARK_BEGINS);
 		return TCX_NEXT;
 	}
-	if (front->listener->serve != FIEF_SERVE_SHARED)
+	if (!by_kernel && front->listener.serve != FIEF_SERVE_SHARED)
 		done = assign_to_class(skb, front, stream->admitted.container, &stream->with);
 	if (done == ASSIGN_REFUSED)
 		done = assign_to(skb, found, front, &stream->with);
@@ -96,6 +103,7 @@ static __noinline int admit_of(struct __sk_buff *skb, struct front_context *fron
 		front->connected = true; /* nobody looks for a listening socket */
 		return TCX_NEXT;
 	}
+	admitted_fail(hash, stream->admitted.begin);
 	verdict_count(front, stream->admitted.container, stream->admitted.rule, FIEF_SYN_QUEUE, false);
 	return TCX_DROP;
 }

@@ -164,19 +164,59 @@ static __always_inline bool is_begun(const struct front_context *front, const st
 	return entry && entry->begin != begin && !entry->spent && (__s64)(front->now - entry->time_ns) < BEGUN_NS;
 }
 
-/*
- * Whether the packet's bytes may begin the connection whose first byte is `begin`; a guard that watches holds nobody up. `hash`: of its
- * flow.
- */
-static __noinline bool begin_claim(struct front_context *front, __u32 begin, __u64 hash)
+#define NO_CPU ~0u /* as the CPU of a verdict: none has its packet, since the listener had no room for the connection */
+
+/* The packet of a verdict upon the connection whose first byte is `begin` goes no further. `hash`: of its flow. */
+static __noinline int admitted_fail(__u64 hash, __u32 begin)
 {
+	struct admitted_pair *pair = admitted_pair(hash);
+	struct fief_admitted *entry = pair ? verdict_of(pair, hash) : NULL;
+
+	if (entry && entry->begin == begin)
+		entry->cpu = NO_CPU;
+	return 0;
+}
+
+/*
+ * Whether the same first bytes were ruled before, and made no connection: the listener had no room for it, or the request socket that they
+ * came to is still there. That the verdict is not spent says less: of a server outside of managed units nobody tells that it has the
+ * connection, and it may have ended that.
+ */
+static __always_inline bool is_unmade(const struct front_context *front, const struct fief_admitted *entry, __u32 begin)
+{
+	if (entry->begin != begin || entry->spent)
+		return false;
+	return entry->cpu == NO_CPU || (front->connected && entry->answer_at == front->packet.ack);
+}
+
+#define BEGIN_WAITS (-1ll)
+
+/*
+ * Takes the begin of the connection whose first byte is `begin` for the packet's bytes; a guard that watches holds nobody up. BEGIN_WAITS:
+ * they may not pass now. Else one more than the rule that let the same bytes pass before, in vain; 0: there is none. `hash`: of its flow.
+ */
+static __noinline __s64 begin_claim(struct front_context *front, __u32 begin, __u64 hash)
+{
+	const struct fief_admitted *entry;
 	struct admitted_pair *pair;
 
 	if (front->guard->flags & FIEF_GUARD_MONITOR)
-		return true;
+		return 0;
 	pair = admitted_pair(hash);
-	return !pair ||
-	       (!is_begun(front, verdict_of(pair, hash), begin) && claim_take(pair, hash, begin, front->now, false));
+	if (!pair)
+		return 0;
+	entry = verdict_of(pair, hash);
+	if (is_begun(front, entry, begin) || !claim_take(pair, hash, begin, front->now, false))
+		return BEGIN_WAITS;
+	return entry && is_unmade(front, entry, begin) ? entry->rule + 1 : 0;
+}
+
+/* The bytes that begin_claim() took it for go no further. */
+static __noinline int begin_leave(struct front_context *front, __u32 begin, __u64 hash)
+{
+	struct admitted_pair *pair = admitted_pair(hash);
+
+	return pair ? first_bytes_leave(pair, hash, begin, front->now) : 0;
 }
 
 /* The first bytes of a connection of which nothing is known. False: they have to wait. */
@@ -189,7 +229,7 @@ static __always_inline bool begin_take(struct __sk_buff *skb, struct front_conte
 	if (is_behind(p->seq, on->tcp->rcv_nxt))
 		return false;
 	hash = packet_flow(p);
-	if (!begin_claim(front, on->tcp->rcv_nxt, hash))
+	if (begin_claim(front, on->tcp->rcv_nxt, hash) == BEGIN_WAITS)
 		return false;
 	begin_again(on->label, on->tcp);
 	if (first && p->seq == on->tcp->rcv_nxt)

@@ -40,9 +40,8 @@ static __always_inline bool queue_holds_up(struct __sk_buff *skb, const struct f
 static __always_inline int half_begin(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
 	struct fief_admitted *entry = &stream->admitted;
-	__u64 hash = packet_flow(&front->packet);
 
-	if (!begin_claim(front, stream->first + 1, hash) || !hold_keep(&front->packet, stream))
+	if (!hold_keep(&front->packet, stream))
 		return requested_wait(front);
 	__builtin_memset(entry, 0, sizeof(*entry));
 	entry->container = client_container(front);
@@ -53,7 +52,7 @@ static __always_inline int half_begin(struct __sk_buff *skb, struct front_contex
 	entry->tracked = FIEF_LABEL_TRACKED | FIEF_LABEL_HALF;
 	entry->verdicts = 1;
 	entry->time_ns = front->now;
-	return admit_of(skb, front, NULL, stream, hash);
+	return admit_of(skb, front, NULL, stream, stream->flow);
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */
@@ -63,35 +62,37 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	struct packet *p = &front->packet;
 	struct ruling *ruling = &stream->ruling;
 	__u32 length = stream->length, how = RULE_FIRST;
-	__u64 hash = 0, kept;
 	enum rest rest;
+	__s64 paid;
+	__u64 kept;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
 	if (!found && !stream->deferred && queue_holds_up(skb, front))
 		return packet_strip(skb, front, stream);
 	isolated_look(front);
+	/* before they are ruled: what comes twice is read once, and counted once */
+	stream->flow = packet_flow(p);
+	paid = begin_claim(front, stream->first + 1, stream->flow);
+	if (paid == BEGIN_WAITS)
+		return TCX_DROP;
+	ruling->by.paid = paid;
 	if (p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length)
 		how |= RULE_ENDED;
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) ==
 	    REQUEST_NEED_MORE) {
-		if (!found && !stream->deferred)
-			return packet_strip(skb, front, stream);
-		if (!found && stream->length == p->payload_length)
+		if (!found && stream->deferred && stream->length == p->payload_length)
 			return half_begin(skb, front, stream);
-		if (found && hold_keep(p, stream))
-			return kept_acknowledge(skb, p, stream);
+		if (found ? hold_keep(p, stream) : !stream->deferred) {
+			begin_leave(front, stream->first + 1, stream->flow);
+			return found ? kept_acknowledge(skb, p, stream) : packet_strip(skb, front, stream);
+		}
 		/* without a socket: there is more in the packet than can be kept, and all of it would pass */
 		unread_rule(front, ruling, found ? FIEF_UNREAD_NO_ROOM : FIEF_UNREAD_TOO_LONG);
 	}
-	/* before its begin is given up, which the client need not send again */
-	if (!ruling->refused) {
-		hash = packet_flow(p);
-		if (!begin_claim(front, stream->first + 1, hash))
-			return TCX_DROP;
-	}
 	half_done(stream);
 	if (ruling->refused) {
+		begin_leave(front, stream->first + 1, stream->flow);
 		half_refuse(p, stream);
 		return turn_away(skb, front, found, stream);
 	}
@@ -102,7 +103,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	admitted_begin(front, stream);
 	if (!tail_keep(front, stream))
 		return turn_away(skb, front, found, stream);
-	rest = stream->admitted.tracked & FIEF_LABEL_TRACKED ? rest_rule(skb, front, stream) : REST_PASSES;
+	rest = has_rest(p, &stream->admitted) ? rest_rule(skb, front, stream) : REST_PASSES;
 	if (rest == REST_REFUSED) {
 		stream->held = kept;
 		stream->cookie = kept >> 32;
@@ -113,5 +114,5 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		return TCX_DROP;
 	if (front->guard->queue)
 		return found ? QUEUE_FIRST : QUEUE_UNHELD;
-	return admit_of(skb, front, found, stream, hash);
+	return admit_of(skb, front, found, stream, stream->flow);
 }

@@ -130,7 +130,6 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 {
 	struct fief_served *served;
 	struct packet packet = {};
-	struct bpf_dynptr frame;
 	struct fief_flow_key key;
 	struct fief_queue *q;
 	bool answers, goes_on, interim;
@@ -139,7 +138,7 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 
 	if (leaves_bare(skb) && !is_slow_client(skb))
 		return TCX_NEXT;
-	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &packet))
+	if (packet_read(skb, &packet))
 		return TCX_NEXT;
 	if (!port_guarded(policy_slot(), packet.source_port))
 		return TCX_NEXT;

@@ -251,18 +251,22 @@ static __always_inline void upgrade_note(void)
 		*(volatile __u64 *)&seen->upgrades = 1;
 }
 
+/* Whether any may have. Each packet that leaves asks. */
+static __always_inline bool upgrade_seen(void)
+{
+	struct fief_sightings *seen = sightings_get();
+
+	return !seen || *(volatile __u64 *)&seen->upgrades;
+}
+
 /* A packet of this socket goes out. */
 static __always_inline void answer_look(struct __sk_buff *skb, struct bpf_sock *sk)
 {
-	struct fief_sightings *seen = sightings_get();
 	struct confirmation *known;
 	struct packet packet = {};
 	struct fief_label *label;
-	struct bpf_dynptr frame;
 	struct tcp_sock *tcp;
 
-	if (seen && !*(volatile __u64 *)&seen->upgrades)
-		return;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label ? !(label->flags & FIEF_LABEL_FIRST) : !port_guarded(policy_slot(), sk->src_port))
 		return;
@@ -272,7 +276,7 @@ static __always_inline void answer_look(struct __sk_buff *skb, struct bpf_sock *
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp || (!known && tcp->bytes_acked))
 		return;
-	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &packet) || !packet.payload_length)
+	if (packet_read(skb, &packet) || !packet.payload_length)
 		return;
 	if (!known && packet.seq != tcp->snd_una)
 		return;

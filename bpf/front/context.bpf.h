@@ -8,10 +8,11 @@
 struct front_context {
 	struct packet packet;
 	__u32 slot;
-	__u64 now; /* CLOCK_MONOTONIC */
-	struct listener_found *listener;
+	__u64 now;			 /* CLOCK_MONOTONIC */
+	struct policy_listener listener; /* the packet's own, where there is a guard */
 	struct fief_guard *guard;
 	struct fief_client *client; /* of a SYN; NULL: no rule names it */
+	bool live;		    /* its listener was seen listening a moment ago */
 	bool proven;		    /* a SYN's source has returned a cookie before */
 	bool isolated;		    /* the connection is of those that are served last, whatever its requests are */
 	bool connected;		    /* a segment has a socket, and not only a listening one */
@@ -21,11 +22,11 @@ struct front_context {
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };
 
-/* The packet and its policy: the begin of the context, which one program hands to the next. */
+/* The packet and its policy: the begin of the context, which one program hands to the next. Without what would fill its last word. */
 struct arrival {
 	struct packet packet;
 	__u32 slot;
-};
+} __attribute__((packed, aligned(4)));
 
 _Static_assert(offsetof(struct front_context, slot) == offsetof(struct arrival, slot), "it begins with an arrival");
 

@@ -27,6 +27,7 @@
 
 #define EPOCH_SHIFT    36			   /* of nanoseconds: 68.7 s */
 #define COOKIE_PAST    12			   /* epochs that have run out, of one parity */
+#define COOKIE_KEYS    32			   /* more than live and have run out; a power of two */
 #define COOKIE_LIFE_MS (2ull << EPOCH_SHIFT >> 20) /* not more than two epochs */
 #define COOKIE_LOW     0x1ffu
 #define COOKIE_PARITY  0x100u
@@ -62,7 +63,9 @@ static __always_inline __u32 cookie_clock_ms(__u64 now)
 	return now / 1000000;
 }
 
-/* The key of an epoch. Each CPU keeps the two that live, since deriving one costs twice what using it does. */
+_Static_assert(COOKIE_KEYS > 2 * COOKIE_PAST + 2, "each epoch that is asked about has a place of its own");
+
+/* The key of an epoch. Each CPU keeps those that it used, since deriving one costs twice what using it does. */
 struct cookie_key {
 	__u64 key[2];
 	__u64 master; /* word of the master that it was derived from: an installation may get a new one */
@@ -72,7 +75,7 @@ struct cookie_key {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2);
+	__uint(max_entries, COOKIE_KEYS);
 	__type(key, __u32);
 	__type(value, struct cookie_key);
 } cookie_keys SEC(".maps");
@@ -96,8 +99,8 @@ static __noinline int cookie_key_derive(struct cookie_key *kept, __u32 epoch)
 
 static __always_inline struct cookie_key *cookie_key(__u32 epoch)
 {
-	__u32 zero = 0, parity = epoch & 1;
-	struct cookie_key *kept = bpf_map_lookup_elem(&cookie_keys, &parity);
+	__u32 zero = 0, at = epoch & (COOKIE_KEYS - 1);
+	struct cookie_key *kept = bpf_map_lookup_elem(&cookie_keys, &at);
 	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
 
 	if (!kept || !secret)
@@ -111,7 +114,6 @@ static __always_inline struct cookie_key *cookie_key(__u32 epoch)
 __noinline int cookie_hash_by(const struct packet *p __arg_nonnull, __u32 first, __u32 low,
 			      const struct cookie_key *with __arg_nonnull, struct cookie_hash *hash __arg_nonnull)
 {
-	__u32 source, destination;
 	__u64 words[6], h;
 
 	words[0] = (__u64)p->source_port << 48 | (__u64)p->destination_port << 32 | first;
@@ -121,9 +123,7 @@ __noinline int cookie_hash_by(const struct packet *p __arg_nonnull, __u32 first,
 		__builtin_memcpy(words + 4, p->destination, 16);
 		h = siphash(with->key, words, 6);
 	} else {
-		__builtin_memcpy(&source, p->source + 12, 4);
-		__builtin_memcpy(&destination, p->destination + 12, 4);
-		words[2] = (__u64)source << 32 | destination;
+		words[2] = (__u64)ipv4_of(p->source) << 32 | ipv4_of(p->destination);
 		h = siphash(with->key, words, 3);
 	}
 	hash->sequence = h;

@@ -26,6 +26,15 @@ static __noinline void judged_count(const struct packet *p, const struct fief_re
 	ruling_count(p, by, rule_container(by, rule), rule->rule, reason & 0xff, reason >> 8, bucket);
 }
 
+/* Whether the rate has room for the request. What came before, in vain, has its place there; the CPU's time is what it is now. */
+static __always_inline bool rate_has_room(const struct packet *p, const struct fief_request *rule,
+					  const struct asking *by, struct fief_bucket *bucket)
+{
+	if (by->paid == rule->rule + 1 && bucket->kind != FIEF_BUCKET_CPU)
+		return true;
+	return bucket_take_one(p, by->slot, rule->bucket, bucket, by->now);
+}
+
 /* What a rule makes of a request that it matches, counted. */
 __noinline int rule_judge(const struct packet *p __arg_nonnull, const struct fief_request *rule __arg_nonnull,
 			  const struct asking *by __arg_nonnull, bool trial)
@@ -37,7 +46,7 @@ __noinline int rule_judge(const struct packet *p __arg_nonnull, const struct fie
 		reason = FIEF_REQUEST_REFUSED;
 	} else {
 		found = bucket_find(by->slot, rule->bucket);
-		if (found && bucket_take_one(p, by->slot, rule->bucket, found, by->now))
+		if (found && rate_has_room(p, rule, by, found))
 			found = NULL;
 		if (found)
 			reason = found->kind == FIEF_BUCKET_CPU ? FIEF_REQUEST_CPU : FIEF_REQUEST_RATE;

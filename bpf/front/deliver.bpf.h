@@ -22,11 +22,12 @@ static __always_inline enum fief_reason refusal_reason(__u32 why)
 static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					  struct tcp_sock *tcp, bool later, __u32 why)
 {
-	if (front->listener)
+	if (front->guard)
 		verdict_count(front, stream->admitted.container, FIEF_NO_ID, refusal_reason(why), false);
 	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), why & QUEUE_OVER);
 	if (later)
 		return tcp ? refuse_at(skb, front, stream, tcp) : TCX_DROP;
+	half_refuse_first(&front->packet, stream);
 	return answer(skb, &front->packet, stream);
 }
 
@@ -114,7 +115,7 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	}
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
-		if (front->listener)
+		if (front->guard)
 			verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_QUEUE_RELEASED, false);
 		waiting_forget(links, from->link);
 		owed_mark(skb);
@@ -167,11 +168,9 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 	later = from->what == QUEUE_LATER;
 	found = segment_guard_find(&front);
 	front.now = bpf_ktime_get_ns();
-	if (!found) {
+	if (!found)
 		front.guard = NULL;
-		front.listener = NULL;
-	}
-	sk = socket_find(skb, &front.packet, front.listener);
+	sk = socket_find(skb, &front.packet, found ? &front.listener : NULL);
 	if (sk)
 		state = sk->state;
 	barrier_var(state);

@@ -65,17 +65,20 @@ __noinline int displaced_settle(struct __sk_buff *skb, struct admitted_line *lin
 				struct admitted_key *own __arg_nonnull, __u32 slot)
 {
 	struct displaced *with = displaced_get();
-	struct listener_found *listener;
+	const struct listener_found *found;
+	struct policy_listener listener;
 	struct bpf_sock *sk;
 
 	if (!with)
 		return 0;
-	listener = listener_search(slot, own->of.local, own->of.local_port);
-	if (!listener)
+	found = listener_search(slot, own->of.local, own->of.local_port);
+	if (!found)
 		return 0;
+	listener.index = found->index;
+	listener.serve = found->serve;
 	__builtin_memset(&with->fresh, 0, sizeof(with->fresh));
-	with->fresh.listener = listener->index;
-	sk = tuple_find(skb, &with->tuple, key_tuple(&own->of, &with->tuple), listener);
+	with->fresh.listener = listener.index;
+	sk = tuple_find(skb, &with->tuple, key_tuple(&own->of, &with->tuple), &listener);
 	if (!sk)
 		return 0;
 	if (has_stream(sk->state))

@@ -6,7 +6,7 @@
  *   SYN                     is policed, then answered by us or left to the kernel; while nobody listens it may come again
  *   SYN-ACK                 is dropped where it would end a handshake
  *   RST without a socket    is dropped
- *   ACK                     is another program's (ack.bpf.h)
+ *   ACK                     without bytes passes to a connection (bare.bpf.h); else it is another program's (ack.bpf.h)
  *
  * Listeners with `forward` have their own path (forward.bpf.h): their connections are other machines'.
  *
@@ -17,6 +17,7 @@
 
 #include "absent.bpf.h"
 #include "banned.bpf.h"
+#include "bare.bpf.h"
 #include "ends.bpf.h"
 #include "handed.bpf.h"
 #include "handshake.bpf.h"
@@ -67,7 +68,7 @@ static __always_inline int syn_rule(struct __sk_buff *skb, struct front_context 
 	if (!policed) {
 		if (!is_local(skb, listening, &front->packet))
 			return TCX_NEXT;
-		live_note(front->listener, front->now);
+		live_now(front);
 		if (front->packet.odd)
 			return shape_rule(front);
 		police_syn(front, &drop);
@@ -87,13 +88,13 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 		return TCX_NEXT;
 	if (is_forward(front))
 		return forward_syn(front);
-	policed = !front->packet.odd && is_live(front->listener, front->now);
+	policed = !front->packet.odd && front->live;
 	if (policed) {
 		police_syn(front, &drop);
 		if (drop)
 			return TCX_DROP;
 	}
-	sk = socket_find(skb, &front->packet, front->listener);
+	sk = socket_find(skb, &front->packet, &front->listener);
 	if (!sk)
 		return absent_rule(skb, front);
 	state = sk->state;
@@ -140,7 +141,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 		end_forget(&front->packet); /* the socket that it ends may not be there yet, but in the same batch */
 	if (!admit_in_force(front))
 		return TCX_NEXT;
-	sk = socket_find(skb, &front->packet, front->listener);
+	sk = socket_find(skb, &front->packet, &front->listener);
 	if (!sk)
 		return TCX_NEXT;
 	front->connected = sk->state != BPF_TCP_LISTEN;
@@ -152,7 +153,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 		reset_forget(&front->packet, false);
 	else if (has_stream(sk->state) && reset_ended(&front->packet, sk))
 		reset_forget(&front->packet, true);
-	if (listening && (is_live(front->listener, front->now) || is_local(skb, listening, &front->packet)))
+	if (listening && (front->live || is_local(skb, listening, &front->packet)))
 		verdict = TCX_DROP;
 	bpf_sk_release(sk);
 	return verdict;
@@ -169,7 +170,7 @@ static __noinline int greeting_arrives(struct __sk_buff *skb, struct front_conte
 
 	if (!guard_only_find(front) || is_forward(front))
 		return TCX_NEXT;
-	sk = socket_find(skb, &front->packet, front->listener);
+	sk = socket_find(skb, &front->packet, &front->listener);
 	if (!sk)
 		return TCX_NEXT;
 	state = sk->state;
@@ -195,11 +196,15 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 /* A packet to a guarded port. */
 static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
 {
+	int verdict;
+
 	if (any_banned() && ban_rule(front) == TCX_DROP)
 		return TCX_DROP;
 	if (front->packet.forged)
 		return guard_only_find(front) ? shape_rule(front) : TCX_NEXT;
-	if (is_ack(&front->packet))
-		return ack_hand(skb, front);
+	if (is_ack(&front->packet)) {
+		verdict = bare_rule(skb, &front->packet);
+		return verdict == BARE_OPEN ? ack_hand(skb, front) : verdict;
+	}
 	return door_leave(skb, front, packet_arrives(skb, front));
 }

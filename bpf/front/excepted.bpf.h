@@ -15,5 +15,5 @@ static __always_inline bool excepted(const struct front_context *front, enum fie
 {
 	__u32 flag = from == FIEF_EXCEPT_ISOLATE ? FIEF_GUARD_NO_ISOLATE : FIEF_GUARD_NO_PENALTY;
 
-	return front->guard->flags & flag && except_find(&front->packet, front->slot, front->listener->index, from);
+	return front->guard->flags & flag && except_find(&front->packet, front->slot, front->listener.index, from);
 }

@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include "flow/key.bpf.h"
 #include "guesses.bpf.h"
 
 #define EXPECTED_NS 1000000000ull
@@ -37,11 +38,7 @@ struct {
 	__type(value, struct expected);
 } expected_ends SEC(".maps");
 
-static __always_inline __u32 ports_word(const struct packet *p)
-{
-	return (__u32)p->source_port << 16 | p->destination_port;
-}
-
+/* The flow's place. */
 static __always_inline struct expected *expected_place(const struct packet *p)
 {
 	__u64 source[2];
@@ -52,11 +49,10 @@ static __always_inline struct expected *expected_place(const struct packet *p)
 	return bpf_map_lookup_elem(&expected_ends, &at);
 }
 
-/* A SYN was answered with the number `cookie`. */
-static __noinline int end_expect(const struct front_context *front, __u32 cookie)
+/* A SYN was answered with the number `cookie`; `kept`: its flow's place. */
+static __noinline int end_expect(const struct front_context *front, __u32 cookie, struct expected *kept)
 {
 	const struct packet *p = &front->packet;
-	struct expected *kept = expected_place(p);
 
 	if (!kept)
 		return 0;
@@ -92,12 +88,12 @@ static __always_inline bool is_fresh(const struct expected *kept, __u64 now)
 }
 
 /*
- * Whether the segment is the bare end of such a handshake. A guesser learns nothing from it: other ends are dropped too. Every bare
+ * Whether the bare segment is the end of such a handshake. A guesser learns nothing from it: other ends are dropped too. Every bare
  * acknowledgement of every connection is asked about, so the clock comes last.
  */
-static __noinline bool end_expected(const struct packet *p)
+static __always_inline bool end_expected(const struct packet *p)
 {
-	struct expected *kept = !p->odd && is_bare(p) ? expected_find(p) : NULL;
+	struct expected *kept = expected_find(p);
 
 	return kept && kept->ack == p->ack && is_fresh(kept, bpf_ktime_get_ns());
 }

@@ -369,7 +369,7 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 
 	if (!stream || !segment_guard_find(front))
 		return what == QUEUE_WHOLE ? TCX_NEXT : TCX_DROP;
-	sk = socket_find(skb, &front->packet, front->listener);
+	sk = socket_find(skb, &front->packet, &front->listener);
 	if (!sk)
 		return what == QUEUE_WHOLE || front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : TCX_DROP;
 	state = sk->state;

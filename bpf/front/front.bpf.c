@@ -5,7 +5,7 @@
  *   steer      which listening socket a connection reaches
  *   filter     listeners with a filter of their own
  *     filtered      as a connection finds them    witness       which of them have begun to listen
- *   door       what happens to a packet to a guarded port, with ack for those after a SYN
+ *   door       what happens to a packet to a guarded port, with ack for those after a SYN, and bare for those without bytes
  *     handed        from one program to the next  leave         once it has its verdict
  *     context       what is known about it        found         which listener that is, as seen last
  *     guard         the guard of its listener     steering      told to steer within that lookup
@@ -117,7 +117,7 @@
 SEC("sk_lookup")
 int lookup_steer(struct bpf_sk_lookup *ctx)
 {
-	__u32 address[4], slot = policy_slot();
+	__u32 address[4] __attribute__((aligned(8))), slot = policy_slot();
 	struct steering *steering = steering_here();
 	struct listener_found *listener;
 
@@ -147,7 +147,6 @@ SEC("tcx/ingress")
 int ingress_guards(struct __sk_buff *skb)
 {
 	struct front_context front;
-	struct bpf_dynptr frame;
 	int read;
 
 	if (is_carrier(skb)) {
@@ -155,10 +154,8 @@ int ingress_guards(struct __sk_buff *skb)
 		return TCX_DROP;
 	}
 	early_read(skb);
-	if (bpf_dynptr_from_skb(skb, 0, &frame))
-		return TCX_NEXT;
 	front.packet = (struct packet){};
-	read = packet_read(skb, &frame, &front.packet);
+	read = packet_read(skb, &front.packet);
 	if (read == PACKET_BLIND)
 		return blind_rule(policy_slot());
 	if (read)
@@ -263,7 +260,7 @@ int ingress_notes(struct __sk_buff *skb)
 SEC("tcx/egress")
 int egress_confirms(struct __sk_buff *skb)
 {
-	struct bpf_sock *sk = skb->sk;
+	struct bpf_sock *sk = upgrade_seen() ? skb->sk : NULL;
 
 	if (sk)
 		sk = bpf_sk_fullsock(sk);

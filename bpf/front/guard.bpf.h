@@ -53,25 +53,41 @@ static __always_inline void guard_count(const struct fief_guard *guard, __u32 li
 /* Without the rule for the client. */
 static __noinline bool guard_only_find(struct front_context *front)
 {
+	const struct listener_found *found;
+	__u64 ago;
 	__u32 at;
 
-	front->listener = listener_search(front->slot, front->packet.destination, front->packet.destination_port);
-	if (!front->listener)
+	found = listener_search(front->slot, front->packet.destination, front->packet.destination_port);
+	if (!found)
 		return false;
-	at = front->slot * FIEF_MAX_LISTENERS + front->listener->index;
+	front->listener.index = found->index;
+	front->listener.serve = found->serve;
+	at = front->slot * FIEF_MAX_LISTENERS + found->index;
 	front->guard = bpf_map_lookup_elem(&guards, &at);
 	if (!front->guard)
 		return false;
 	front->container = front->guard->fallback;
 	front->now = bpf_ktime_get_ns();
+	ago = front->now - found->live_until_ns;
+	barrier_var(ago);
+	front->live = ago >> 63; /* as is_live(), without a branch that the verifier would follow */
 	return true;
+}
+
+/* The rule for the packet's source. */
+static __always_inline struct fief_client *client_find(const struct front_context *front)
+{
+	__u64 source[2];
+
+	address_copy(source, front->packet.source);
+	return classify_words(front->slot, front->listener.index, source[0], source[1]);
 }
 
 static __noinline bool guard_find(struct front_context *front)
 {
 	if (!guard_only_find(front))
 		return false;
-	front->client = classify(front->slot, front->listener->index, front->packet.source);
+	front->client = client_find(front);
 	if (front->client)
 		front->container = front->client->container;
 	return true;
@@ -86,10 +102,20 @@ static __always_inline bool segment_guard_find(struct front_context *front)
 	return found;
 }
 
+/* A socket of this machine listens at the packet's address. */
+static __always_inline void live_now(const struct front_context *front)
+{
+	struct listener_found *found;
+
+	found = listener_search(front->slot, front->packet.destination, front->packet.destination_port);
+	if (found)
+		live_note(found, front->now);
+}
+
 /* Nothing of it is known, whoever asked before: the verifier then follows what comes in one case. */
 static __always_inline void guard_forget(struct front_context *front)
 {
-	front->listener = NULL;
+	front->listener = (struct policy_listener){};
 	front->guard = NULL;
 	front->client = NULL;
 	front->container = (struct fief_ref){};

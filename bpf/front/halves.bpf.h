@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "bits.bpf.h"
 #include "flow/aggregate.bpf.h"
 #include "hash.bpf.h"
 #include "proxy.bpf.h"
@@ -26,14 +27,11 @@
 #define HALF_TAGS	65536
 #define HALF_NONE	(~0u)
 
-struct half_place {
-	__u32 tag;     /* of the connection and its cookie */
-	__u32 network; /* of its source */
-	__u64 time_ns; /* when something was added; 0: the place is free, though what it has may still be wanted */
-};
-
+/* Whose the places of a row are. The tags lie side by side, since most connections have no place, and all rows are looked through. */
 struct half_row {
-	struct half_place place[HALF_PLACES];
+	__u32 tag[HALF_PLACES];	    /* of the connection and its cookie */
+	__u32 network[HALF_PLACES]; /* of its source */
+	__u64 time_ns[HALF_PLACES]; /* when something was added; 0: free, though what it has may still be wanted */
 };
 
 /* The begin of a request. */
@@ -100,22 +98,41 @@ __noinline int half_name(const struct packet *p __arg_nonnull, __u32 cookie, str
 	return true;
 }
 
-static __always_inline struct half_place *place_at(struct half_row *row, __u32 at)
+static __always_inline __u32 place_in_row(__u32 at)
 {
-	return &row->place[as_index(at) & (HALF_PLACES - 1)];
+	return as_index(at) & (HALF_PLACES - 1);
+}
+
+#define TAG_LANES 0x0000000100000001ull
+
+/* The places whose tag this may be, as bits: a few too many, never one too few. Two are compared at once. */
+static __always_inline __u64 places_tagged(const struct half_row *row, __u32 tag)
+{
+	const __u64 *words = (const __u64 *)row->tag;
+	__u64 differs, same, places = 0;
+	__u32 i;
+
+	for (i = 0; i < HALF_PLACES / 2; i++) {
+		differs = words[i] ^ tag * TAG_LANES;
+		same = (differs - TAG_LANES) & ~differs & TAG_LANES << 31;
+		places |= ((same >> 31 & 1) | (same >> 62 & 2)) << 2 * i;
+	}
+	return places;
 }
 
 /* The place of a connection in a row; HALF_NONE: it has none there. */
 __noinline __u32 row_find(__u32 number, __u32 tag)
 {
 	struct half_row *row = bpf_map_lookup_elem(&half_rows, &number);
-	__u32 i;
+	__u64 places;
+	__u32 at;
 
 	if (!row)
 		return HALF_NONE;
-	for (i = loop_from(0); i < HALF_PLACES && can_loop; i++) {
-		if (place_at(row, i)->tag == tag)
-			return number * HALF_PLACES + i;
+	for (places = places_tagged(row, tag); places && can_loop; places &= places - 1) {
+		at = lowest_bit(places);
+		if (row->tag[place_in_row(at)] == tag)
+			return number * HALF_PLACES + at;
 	}
 	return HALF_NONE;
 }
@@ -135,24 +152,17 @@ __noinline __u32 half_find(const struct half_name *name __arg_nonnull)
 	return at;
 }
 
-static __always_inline struct half_place *half_place(__u32 at)
-{
-	__u32 number = at / HALF_PLACES;
-	struct half_row *row = bpf_map_lookup_elem(&half_rows, &number);
-
-	return row ? place_at(row, at) : NULL;
-}
-
 /* The place is `name`'s, at this time; 0: and may be taken by others. */
 static __always_inline void half_touch(__u32 at, const struct half_name *name, __u64 now)
 {
-	struct half_place *place = half_place(at);
+	__u32 number = at / HALF_PLACES, place = place_in_row(at);
+	struct half_row *row = bpf_map_lookup_elem(&half_rows, &number);
 
-	if (!place)
+	if (!row)
 		return;
-	place->tag = name->tag;
-	place->network = name->network;
-	place->time_ns = now;
+	row->tag[place] = name->tag;
+	row->network[place] = name->network;
+	row->time_ns[place] = now;
 }
 
 /* Its request has its verdict: what is kept counts only until somebody wants the place. */

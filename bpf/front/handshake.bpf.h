@@ -92,7 +92,7 @@ static __noinline struct segment *handshake_answer(struct __sk_buff *skb, struct
 	if (cookie_make(front, &with, &sequence, &timestamp))
 		return NULL;
 	if (front->proven)
-		end_expect(front, sequence);
+		end_expect(front, sequence, expected_place(p));
 	size = buffer->dev->mtu - sizeof(struct tcphdr) - (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	if (size > SEGMENT_SIZE_MOST)
 		size = SEGMENT_SIZE_MOST;

@@ -68,9 +68,10 @@ __noinline __u64 bytes_hash(const struct request_bytes *bytes __arg_nonnull, __u
 /* Forgets what TCP has taken. */
 static __always_inline void heads_forget(struct head_ranges *ranges, __u32 taken)
 {
-	int i;
+	__u32 i;
 
-	bpf_for (i, 0, RANGES) {
+	/* mostly one step, and an iterator is three calls of the kernel */
+	for (i = loop_from(0); i < RANGES && can_loop; i++) {
 		if (ranges->first == ranges->count || is_behind(head_range(ranges, ranges->first)->end, taken))
 			break;
 		ranges->first++;

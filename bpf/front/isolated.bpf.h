@@ -52,7 +52,7 @@ static __always_inline void isolated_look(struct front_context *front)
 		return;
 	if (excepted(front, FIEF_EXCEPT_ISOLATE))
 		return;
-	if (isolated_by(&front->packet, front->listener->index, front->now))
+	if (isolated_by(&front->packet, front->listener.index, front->now))
 		isolated_set(front);
 }
 

@@ -22,7 +22,7 @@ __noinline __u32 row_spare(__u32 number, __u64 silent, __u64 now)
 	if (!row)
 		return HALF_NONE;
 	for (i = loop_from(0); i < HALF_PLACES && can_loop; i++) {
-		time = place_at(row, i)->time_ns;
+		time = row->time_ns[place_in_row(i)];
 		if (time < oldest && (!time || now - time >= silent)) {
 			oldest = time;
 			found = number * HALF_PLACES + i;
@@ -36,7 +36,7 @@ __noinline __u32 row_count(struct half_row *row __arg_nonnull, __u32 network)
 	__u32 i, count = 0;
 
 	for (i = loop_from(0); i < HALF_PLACES && can_loop; i++)
-		count += place_at(row, i)->network == network;
+		count += row->network[place_in_row(i)] == network;
 	return count;
 }
 
@@ -51,8 +51,8 @@ __noinline __u32 row_displace(__u32 number, __u32 network)
 		return HALF_NONE;
 	most = row_count(row, network) + 1;
 	for (i = loop_from(0); i < HALF_PLACES && can_loop; i++) {
-		count = row_count(row, place_at(row, i)->network);
-		time = place_at(row, i)->time_ns;
+		count = row_count(row, row->network[place_in_row(i)]);
+		time = row->time_ns[place_in_row(i)];
 		if (count > most || (count == most && time < oldest)) {
 			most = count;
 			oldest = time;

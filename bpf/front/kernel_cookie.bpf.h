@@ -23,8 +23,8 @@ static __noinline bool kernel_cookie_check_at(const struct packet *p, __u32 seq)
 	} else {
 		struct iphdr ip = {};
 
-		__builtin_memcpy(&ip.saddr, p->source + 12, 4);
-		__builtin_memcpy(&ip.daddr, p->destination + 12, 4);
+		ip.saddr = ipv4_of(p->source);
+		ip.daddr = ipv4_of(p->destination);
 		return !bpf_tcp_raw_check_syncookie_ipv4(&ip, &tcp);
 	}
 }

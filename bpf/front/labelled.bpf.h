@@ -28,7 +28,7 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 
 	if (!segment_guard_find(front) || !front->guard->shapes)
 		return NULL;
-	fresh.listener = front->listener->index;
+	fresh.listener = front->listener.index;
 	flow_key(&front->packet, &key);
 	ruled = admitted_find(&key);
 	if (ruled && ruled->begin != begin)

@@ -46,6 +46,7 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 	int verdict = LATER_AGAIN, i;
 
 	stream->unanswered = is_unanswered(&front->packet, on);
+	stream->acknowledged = acknowledged_to(&front->packet, on->tcp);
 	/* before `next` goes on: a reader of that, and of this behind it, then looks closer */
 	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_TAKEN);
 	heads_forget(ranges, on->tcp->rcv_nxt);

@@ -28,7 +28,7 @@ static __noinline int answer_unrouted(struct __sk_buff *skb, struct front_contex
 static __always_inline int door_leave(struct __sk_buff *skb, struct front_context *front, int verdict)
 {
 	if (verdict == SEGMENT_UNROUTED || verdict == SEGMENT_UNASKED)
-		verdict = front->listener ? answer_unrouted(skb, front, verdict) : TCX_DROP;
+		verdict = front->guard ? answer_unrouted(skb, front, verdict) : TCX_DROP;
 	if (verdict >= QUEUE_FIRST && verdict <= QUEUE_REPEATS)
 		/* its program is not there: what has a socket, or gets one from the kernel, passes */
 		verdict =

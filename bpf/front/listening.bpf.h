@@ -13,7 +13,7 @@
 
 /* By the kernel's lookup, within which the door is known to look. As socket_find(). */
 static __always_inline struct bpf_sock *tuple_find(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, bool ipv6,
-						   const struct listener_found *listener)
+						   const struct policy_listener *listener)
 {
 	struct steering *steering = steering_begin(listener);
 	struct bpf_sock *sk;
@@ -31,7 +31,7 @@ static __always_inline struct bpf_sock *tuple_find(struct __sk_buff *skb, struct
  * then need not be looked for again, or NULL.
  */
 static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p,
-					       const struct listener_found *listener)
+					       const struct policy_listener *listener)
 {
 	struct bpf_sock_tuple tuple;
 

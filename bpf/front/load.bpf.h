@@ -14,7 +14,8 @@
  * anybody can raise that count, by SYNs that overflow the queue of handshakes or by segments signed with MD5 (tcp_v4_rcv:
  * sk_drops_skbadd). Of the CPU, receive work that found no socket of a managed unit is left out: the packets of a flood end
  * there.
- * Limits: a listener without packets keeps its level until the next packet; the first measurement only takes the counters.
+ * Limits: a listener without packets keeps its level until the next packet; the first measurement only takes the counters. While no
+ * CPU time is charged, which is so only where no control depends on a level, the level goes by queues and drops alone.
  * Servers outside of managed units count by their threads alone. Where the kernel answers SYNs, each that police lets pass is
  * work for the listener.
  */
@@ -49,15 +50,18 @@ static __always_inline __u32 smoothed(__u32 old, __u32 fresh, __u64 passed)
 static __always_inline void cpu_look(struct fief_load *load, __u64 passed, __u64 now)
 {
 	__u64 idle, was = load->idle_ns + load->receiving_ns, receiving;
-	__u32 count = cpus_charged(), busy = MILLION;
+	__u32 count = cpus_charged(), before = load->cpus, busy = MILLION;
 
 	idle = container_spent(FIEF_IDLE, now);
 	receiving = received_for_nobody();
 	load->idle_ns = idle;
 	load->receiving_ns = receiving;
 	load->cpus = count;
+	if (!count)
+		load->cpu_ppm = 0; /* no CPU time is charged now (core/pause.bpf.h) */
 	idle += receiving;
-	if (!passed || !count || idle < was)
+	/* what was idle before the charge began is not known */
+	if (!passed || !count || !before || idle < was)
 		return;
 	idle = (idle - was) * MILLION / (passed * count);
 	if (idle < MILLION)
@@ -172,7 +176,7 @@ static __noinline int load_renew(struct fief_load *load, struct sock *listening,
 /* Renews the load of the listener if it is due. `listening`: its socket, or NULL if it is not at hand. */
 static __always_inline void load_look(struct front_context *front, struct bpf_sock *listening)
 {
-	__u32 listener = front->listener->index;
+	__u32 listener = front->listener.index;
 	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
 	struct tcp_sock *tcp = NULL;
 
@@ -185,7 +189,7 @@ static __always_inline void load_look(struct front_context *front, struct bpf_so
 
 static __always_inline __u32 load_level(const struct front_context *front)
 {
-	return load_level_of(front->listener->index);
+	return load_level_of(front->listener.index);
 }
 
 /* Whether a control that is bound to `level` is in force. */

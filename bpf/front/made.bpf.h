@@ -40,7 +40,7 @@ static __always_inline void made_mark(struct __sk_buff *skb, __u32 state)
 /* The listener that the packet was sent to, by its address: the socket that TCP has found may have any. */
 static __always_inline struct listener_found *meets_listener(struct __sk_buff *skb, __u32 slot)
 {
-	__u32 address[4] = {0, 0, bpf_htonl(0xffff), 0};
+	__u32 address[4] __attribute__((aligned(8))) = {0, 0, bpf_htonl(0xffff), 0};
 	__u8 head = 0;
 	long failed;
 

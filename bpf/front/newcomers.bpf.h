@@ -155,7 +155,7 @@ static __always_inline void budget_bound(__u64 *arrival, __u64 most, __u64 now)
 static __always_inline bool newcomer_take(struct front_context *front, bool last, bool rated)
 {
 	const struct fief_guard *guard = front->guard;
-	__u32 listener = front->listener->index;
+	__u32 listener = front->listener.index;
 	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
 	__u64 *arrival, seen, lead;
 

@@ -37,11 +37,10 @@ __noinline int heads_note(struct __sk_buff *skb, const struct packet *p __arg_no
 			  struct stream *stream __arg_nonnull, struct head_ranges *ranges __arg_nonnull, __u32 from)
 {
 	struct head_range *range;
-	__u32 length;
-	int i;
+	__u32 length, i;
 
 	from = heads_join(p, ranges, from);
-	bpf_for (i, 0, RANGES) {
+	for (i = loop_from(0); i < RANGES && can_loop; i++) {
 		length = stream->read - from;
 		if (!length || ranges->count - ranges->first >= RANGES)
 			break;

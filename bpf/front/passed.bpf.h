@@ -94,9 +94,8 @@ static __always_inline bool passed_find(const struct fief_flow_key *key)
 static __always_inline void own_note(struct __sk_buff *skb)
 {
 	struct packet packet = {};
-	struct bpf_dynptr frame;
 
-	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &packet))
+	if (packet_read(skb, &packet))
 		return;
 	if (port_guarded(policy_slot(), packet.destination_port))
 		passed_note(&packet);

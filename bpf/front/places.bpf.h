@@ -395,6 +395,15 @@ static __noinline int served_begin(struct fief_queue *q, const struct packet *p,
 	return 0;
 }
 
+/* The request of the packet's flow that the server has; NULL: there is none. A function of its own, since the stack is short. */
+static __noinline struct fief_served *served_of(const struct packet *p)
+{
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	return bpf_map_lookup_elem(&queue_serves, &key);
+}
+
 /*
  * The packet makes a request of the container whole: from now on its place lasts as long as that of any request, and its latency is
  * counted. A request that has lost its place gets another one.
@@ -404,13 +413,11 @@ __noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __
 	struct queue_turn turn = {.queue = queue, .since_ns = bpf_ktime_get_ns()};
 	struct fief_queue *q = queue_get(queue);
 	struct fief_served *served;
-	struct fief_flow_key key;
 
 	if (!q)
 		return 0;
-	flow_key(p, &key);
 	turn.ends = place_ends(q, turn.since_ns, false);
-	served = bpf_map_lookup_elem(&queue_serves, &key);
+	served = served_of(p);
 	if (served && !has_run_out(served)) {
 		if (served->since_ns)
 			served->since_ns = turn.since_ns;

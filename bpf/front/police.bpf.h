@@ -190,7 +190,7 @@ static __noinline enum fief_reason police_syn(struct front_context *front, bool 
 /* Whether the client rule's rate for each source, if it has one, lets the source have one more; if not, that is counted. */
 static __always_inline bool own_rate_take(struct front_context *front)
 {
-	struct fief_client *client = classify(front->slot, front->listener->index, front->packet.source);
+	struct fief_client *client = client_find(front);
 	struct fief_bucket *bucket = NULL;
 
 	if (client && !client->monitor && level_reached(front, client->level) &&
@@ -219,7 +219,7 @@ static __noinline bool connection_take(struct front_context *front, struct fief_
 	if (!source || !guard->proven_interval_ns ||
 	    cell_take(&source->arrival_ns, guard->proven_interval_ns, guard->proven_tolerance_ns, front->now))
 		return true;
-	client = classify(front->slot, front->listener->index, front->packet.source);
+	client = client_find(front);
 	verdict_count(front, client_container(front), client ? client->rule : FIEF_NO_ID, FIEF_SYN_ISOLATED, false);
 	return false;
 }

@@ -183,8 +183,7 @@ static __always_inline bool prefix_isolated(struct front_context *front)
 {
 	const struct fief_guard *guard = front->guard;
 
-	return prefix_meter(&front->packet, front->listener->index, guard->isolate_above, guard->isolate_ns,
-			    front->now);
+	return prefix_meter(&front->packet, front->listener.index, guard->isolate_above, guard->isolate_ns, front->now);
 }
 
 /* Since when the prefix has been isolated without a break; 0: it is not. */

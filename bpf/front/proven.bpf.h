@@ -31,7 +31,7 @@ static __noinline __u32 kernel_cookie_missing(const struct packet *p, struct tcp
 	return made > told ? made - told : 0;
 }
 
-/* Whether the segment is the first after a handshake, by whoever's cookie; what was agreed is added to `with`. */
+/* Whether the segment is the first after a handshake, by whoever's cookie; what was agreed is added to `with`, if it bears bytes. */
 static __always_inline bool handshake_proven(struct front_context *front, struct tcp_sock *listening,
 					     struct handshake *with)
 {
@@ -41,6 +41,8 @@ static __always_inline bool handshake_proven(struct front_context *front, struct
 		return cookie_check(front, p->seq - 1, p->ack - 1, with);
 	if (!kernel_cookie_check(p))
 		return false;
+	if (is_bare(p))
+		return true; /* nothing begins with it */
 	kernel_cookie_read(p, listening, with);
 	with->missing = kernel_cookie_missing(p, listening, with->segment_size);
 	return true;

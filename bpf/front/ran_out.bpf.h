@@ -34,11 +34,10 @@ __noinline int cookie_ran_out(const struct packet *p __arg_nonnull, __u64 now)
 {
 	__u32 sequence = p->ack - 1, low = sequence & COOKIE_LOW, epoch = cookie_epoch(now, low), i;
 	struct cookie_hash hash = {};
-	struct cookie_key key = {};
 
 	for (i = loop_from(0); i < COOKIE_PAST && can_loop; i++) {
 		epoch -= 2;
-		if (cookie_key_derive(&key, epoch) || cookie_hash_by(p, p->seq - 1, low, &key, &hash))
+		if (cookie_hash(p, p->seq - 1, low, epoch, &hash))
 			break;
 		if (!((hash.sequence ^ sequence) & ~COOKIE_LOW))
 			return true;

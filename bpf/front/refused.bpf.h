@@ -26,6 +26,21 @@ __noinline int half_refuse(const struct packet *p __arg_nonnull, const struct st
 	return 0;
 }
 
+/*
+ * The same of a connection's first head, which the queue refuses, if it came in pieces. By its name: by then something else stands in the
+ * stream, or it has waited.
+ */
+__noinline int half_refuse_first(const struct packet *p __arg_nonnull, struct stream *stream __arg_nonnull)
+{
+	__u32 cookie = p->ack - 1;
+
+	if (!half_name(p, cookie, &stream->half))
+		return 0;
+	stream->cookie = cookie;
+	stream->held = half_find(&stream->half);
+	return half_refuse(p, stream);
+}
+
 /* Whether the half was refused, and is not to be asked about again. */
 static __always_inline bool is_refused(const struct half *half)
 {

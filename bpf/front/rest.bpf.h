@@ -115,6 +115,12 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
  */
 enum rest { REST_PASSES, REST_REFUSED, REST_SPOILT };
 
+/* Whether anything stands there. */
+static __always_inline bool has_rest(const struct packet *p, const struct fief_admitted *entry)
+{
+	return entry->tracked & FIEF_LABEL_TRACKED && entry->next - p->seq < p->payload_length;
+}
+
 static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
 	struct fief_admitted *entry = &stream->admitted;

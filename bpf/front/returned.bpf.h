@@ -83,7 +83,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 										      : TCX_NEXT;
 	}
 	expected = !p->odd && !(front->guard->flags & FIEF_GUARD_KERNEL) && begin_expected(front);
-	if (!expected && !is_local(skb, listening, p))
+	if (!expected && !front->live && !is_local(skb, listening, p))
 		return TCX_NEXT;
 	if (is_below_admission(front) && (is_bare(p) || !hold_find(p, stream)))
 		return unheld_rule(skb, front, stream);

@@ -112,8 +112,8 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 
 /*
  * Rules the request that begins with the first of `length` bytes. REQUEST_NEED_MORE: they do not suffice; else
- * REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already. Inline: the call stack of what
- * follows is as deep as the kernel lets it be.
+ * REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already. out->by.paid holds for this request only.
+ * Inline: the call stack of what follows is as deep as the kernel lets it be.
  */
 static __always_inline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
 					__u32 how, struct ruling *out)
@@ -127,9 +127,11 @@ static __always_inline int request_rule(struct front_context *front, const struc
 		how |= RULE_TRUSTED;
 	asking_set(front, out);
 	found = request_find(bytes, length, loop_from(how), front->guard, out);
+	if (found != REQUEST_NEED_MORE)
+		found_rule(&front->packet, front->guard, found, out);
+	out->by.paid = 0;
 	if (found == REQUEST_NEED_MORE)
 		return REQUEST_NEED_MORE;
-	found_rule(&front->packet, front->guard, found, out);
 	front->queued |= !is_unqueued(out);
 	return REQUEST_DECIDED;
 }

@@ -29,6 +29,7 @@ struct asking {
 	__u32 listener;
 	struct fief_ref container; /* as long as no rule says otherwise */
 	bool isolated;
+	__u32 paid; /* one more than the rule whose rate these bytes are counted in already; 0: none */
 };
 
 struct ruling {
@@ -61,7 +62,7 @@ static __always_inline void asking_set(const struct front_context *front, struct
 {
 	out->by.now = front->now;
 	out->by.slot = front->slot;
-	out->by.listener = front->listener->index;
+	out->by.listener = front->listener.index;
 	out->by.container = client_container(front);
 	out->by.isolated = front->isolated;
 }

@@ -23,7 +23,7 @@
 
 /* TCP begins at a fixed place, whatever is before it. */
 struct segment {
-	__u8 network[40]; /* IPv4 uses the last 20 */
+	__u8 network[40]; /* IPv4 uses the last 20, and what is before them for the link header */
 	struct tcphdr tcp;
 	__u8 rest[SEGMENT_OPTIONS + SEGMENT_PAYLOAD + 4]; /* options, then payload */
 	__u32 options;					  /* bytes of each, options in words of 4 */
@@ -97,32 +97,53 @@ static __always_inline void network_write(struct segment *s, const struct packet
 		ip->payload_len = bpf_htons(length);
 		ip->nexthdr = IPPROTO_TCP;
 		ip->hop_limit = TIME_TO_LIVE;
-		__builtin_memcpy(&ip->saddr, from, 16);
-		__builtin_memcpy(&ip->daddr, to, 16);
+		address_copy(&ip->saddr, from);
+		address_copy(&ip->daddr, to);
 	} else {
-		struct iphdr *ip = (struct iphdr *)(s->network + 20);
+		__be32 *ip = (__be32 *)(s->network + 20); /* no options, no piece */
+		__u32 source = ipv4_of(from), destination = ipv4_of(to);
 
-		*(__be32 *)ip = bpf_htonl(0x45000000 | (length + sizeof(*ip)));
-		ip->id = 0;
-		ip->frag_off = bpf_htons(IPV4_DONT_FRAGMENT);
-		ip->ttl = TIME_TO_LIVE;
-		ip->protocol = IPPROTO_TCP;
-		ip->check = 0;
-		__builtin_memcpy(&ip->saddr, from + 12, 4);
-		__builtin_memcpy(&ip->daddr, to + 12, 4);
-		ip->check = ~fold_sum(bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
+		ip[0] = bpf_htonl(0x45000000 | (length + sizeof(struct iphdr)));
+		ip[1] = bpf_htonl(IPV4_DONT_FRAGMENT);
+		ip[2] = bpf_htonl(TIME_TO_LIVE << 24 | IPPROTO_TCP << 16);
+		ip[2] |= (__u32)(__u16)~fold_sum((__u64)ip[0] + ip[1] + ip[2] + source + destination) << 16;
+		ip[3] = source;
+		ip[4] = destination;
+	}
+}
+
+/* Swaps the addresses of a link header (Ethernet), which are three words each. */
+static __always_inline void ends_swap(__u16 *ends)
+{
+	__u32 i;
+
+	for (i = 0; i < 3; i++) {
+		__u16 word = ends[i];
+
+		ends[i] = ends[i + 3];
+		ends[i + 3] = word;
 	}
 }
 
 static __always_inline int ethernet_swap(struct __sk_buff *skb)
 {
-	__u8 old[2 * ETH_ALEN], swapped[2 * ETH_ALEN];
+	__u16 ends[6];
 
-	if (bpf_skb_load_bytes(skb, 0, old, sizeof(old)))
+	if (bpf_skb_load_bytes(skb, 0, ends, sizeof(ends)))
 		return -1;
-	__builtin_memcpy(swapped, old + ETH_ALEN, ETH_ALEN);
-	__builtin_memcpy(swapped + ETH_ALEN, old, ETH_ALEN);
-	return bpf_skb_store_bytes(skb, 0, swapped, sizeof(swapped), 0);
+	ends_swap(ends);
+	return bpf_skb_store_bytes(skb, 0, ends, sizeof(ends), 0);
+}
+
+#define LINK_AT (20 - sizeof(struct ethhdr)) /* in segment.network, before the header of IPv4 */
+
+/*
+ * Makes the packet as long as this. A SYN and its answer are equally long as a rule, and then nothing is to be done. Of a packet of several
+ * segments (GSO) the kernel's call forgets that it is one.
+ */
+static __always_inline int length_set(struct __sk_buff *skb, __u32 length)
+{
+	return skb->len == length && !skb->gso_size ? 0 : bpf_skb_change_tail(skb, length, 0);
 }
 
 /*
@@ -132,7 +153,7 @@ static __always_inline int ethernet_swap(struct __sk_buff *skb)
 __noinline int segment_put(struct __sk_buff *skb, const struct packet *p __arg_nonnull, struct segment *s __arg_nonnull,
 			   bool back)
 {
-	__u32 start = p->ipv6 ? 0 : 20, options = s->options, payload = s->payload, length;
+	__u32 start = p->ipv6 ? 0 : 20, at = p->network, options = s->options, payload = s->payload, length;
 	bool partial = checksum_partial(skb);
 	__u64 sum;
 
@@ -151,11 +172,19 @@ __noinline int segment_put(struct __sk_buff *skb, const struct packet *p __arg_n
 		s->tcp.check = fold_sum(sum);
 	else
 		s->tcp.check = ~fold_sum(sum + bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, (length + 3) & ~3u, 0));
-	if (bpf_skb_change_tail(skb, p->transport + length, 0))
+	if (length_set(skb, p->transport + length))
 		return -1;
-	if (back && p->network >= sizeof(struct ethhdr) && ethernet_swap(skb))
+	if (back && at == sizeof(struct ethhdr) && !p->ipv6) {
+		/* all headers are written at once; the sum of the link's does not change */
+		if (bpf_skb_load_bytes(skb, 0, s->network + LINK_AT, sizeof(struct ethhdr)))
+			return -1;
+		ends_swap((__u16 *)(s->network + LINK_AT));
+		start = LINK_AT;
+		at = 0;
+	} else if (back && at >= sizeof(struct ethhdr) && ethernet_swap(skb)) {
 		return -1;
-	return bpf_skb_store_bytes(skb, p->network, s->network + start, 40 - start + length, BPF_F_RECOMPUTE_CSUM);
+	}
+	return bpf_skb_store_bytes(skb, at, s->network + start, 40 - start + length, BPF_F_RECOMPUTE_CSUM);
 }
 
 /* TCX_*, or SEGMENT_UNROUTED, or SEGMENT_UNASKED. */

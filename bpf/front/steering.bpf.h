@@ -32,7 +32,7 @@ static __always_inline struct steering *steering_here(void)
 }
 
 /* `listener`: NULL if it is not known. */
-static __always_inline struct steering *steering_begin(const struct listener_found *listener)
+static __always_inline struct steering *steering_begin(const struct policy_listener *listener)
 {
 	struct steering *here = steering_here();
 

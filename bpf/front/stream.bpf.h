@@ -44,10 +44,12 @@ struct stream {
 	struct half_name half;
 	__u32 held; /* where its begin is kept; HALF_NONE */
 	struct fief_scan scan;
-	__u32 known;	  /* bytes that are kept of it, and come before those of the packet */
-	__u32 times;	  /* that a segment that may be a guess came before */
-	__u32 deferred;	  /* the kernel makes no socket without bytes */
-	__u32 unanswered; /* not 0: the server may owe the answer to another request */
+	__u32 known;	    /* bytes that are kept of it, and come before those of the packet */
+	__u32 times;	    /* that a segment that may be a guess came before */
+	__u32 deferred;	    /* the kernel makes no socket without bytes */
+	__u32 unanswered;   /* not 0: the server may owe the answer to another request */
+	__u32 acknowledged; /* of a request on a socket: as far as its client has what the server said */
+	__u64 flow;	    /* hash of that of the packet which begins a connection */
 };
 
 struct {

@@ -61,6 +61,15 @@ static __always_inline bool is_unacknowledged(const struct tcp_sock *tcp, const 
 	return tcp->snd_una != tcp->write_seq && p->ack != tcp->write_seq;
 }
 
+/* As far as the client has acknowledged what the server said: by the packet, or by one before. Data may bear an old acknowledgement. */
+static __always_inline __u32 acknowledged_to(const struct packet *p, const struct tcp_sock *tcp)
+{
+	__u32 known = tcp->snd_una, now = p->ack;
+
+	barrier_var(now); /* one load for both would be of two kinds of memory */
+	return is_behind(known, now) ? known : now;
+}
+
 /* The door looks no longer at what follows on this connection, but for its turns, if `turns` is FIEF_LABEL_TURNS. */
 static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label, __u32 turns)
 {

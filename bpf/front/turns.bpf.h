@@ -22,19 +22,20 @@
 #include "guard.bpf.h"
 #include "places.bpf.h"
 #include "taken.bpf.h"
+#include "tracked.bpf.h"
 
 #define TURN_SHORT	96 /* bytes: a few frames of HTTP/2 without a request, each in a record of its own */
 #define TLS_APPLICATION 0x17
 
-/* Whether the server has a turn of this flow that it has not begun to answer, as far as the client knows too. */
-__noinline int turn_lasts(const struct packet *p __arg_nonnull)
+/* Whether the server has a turn of this flow that it has not begun to answer, as far as the client has `acknowledged` it too. */
+__noinline int turn_lasts(const struct packet *p __arg_nonnull, __u32 acknowledged)
 {
 	struct fief_served *served;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
-	return served && !has_run_out(served) && !is_behind(p->ack, served->answer);
+	return served && !has_run_out(served) && !is_behind(acknowledged, served->answer);
 }
 
 /*
@@ -59,6 +60,7 @@ static __noinline int turn_rule(struct __sk_buff *skb, struct front_context *fro
 {
 	struct packet *p = &front->packet;
 	struct stream *stream;
+	__u32 acknowledged;
 
 	/* on a connection of several paths, which is older than the policy, bytes come with what only their own packet bears */
 	if (!front->guard->queue || !(front->guard->flags & FIEF_GUARD_TURNS) || is_multipath(tcp))
@@ -68,7 +70,8 @@ static __noinline int turn_rule(struct __sk_buff *skb, struct front_context *fro
 	/* behind a gap it cannot be read before the begin has come; and what TCP has is no news */
 	if (is_behind(p->seq, tcp->rcv_nxt) || !is_behind(p->seq + p->payload_length, tcp->rcv_nxt))
 		return TCX_NEXT;
-	if (turn_lasts(p))
+	acknowledged = acknowledged_to(p, tcp);
+	if (turn_lasts(p, acknowledged))
 		return TCX_NEXT;
 	stream = stream_get();
 	if (!stream)
@@ -77,5 +80,6 @@ static __noinline int turn_rule(struct __sk_buff *skb, struct front_context *fro
 		return packet_strip(skb, front, stream);
 	front->queued = true;
 	stream->unanswered = 0;
+	stream->acknowledged = acknowledged;
 	return QUEUE_LATER;
 }

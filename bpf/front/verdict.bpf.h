@@ -137,7 +137,7 @@ static __noinline int verdict_note(struct front_context *front, struct fief_ref 
 	struct fief_verdict_key key = {
 	    .container = container,
 	    .rule = rule,
-	    .listener = front->listener->index,
+	    .listener = front->listener.index,
 	    .reason = verdict,
 	    .monitored = verdict >> 8,
 	};

@@ -39,10 +39,10 @@
 enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED, WAY_TOO_MANY, WAY_LATE };
 
 /*
- * `bytes`: 0 where it cannot wait; then it enters, and takes its place. Global: the verifier would follow it from each state that
- * a packet can be in by then.
+ * `bytes`: 0 where it cannot wait; then it enters, and takes its place. `fits`: what can be kept of it may be served without the rest;
+ * if not, it is refused where it would wait. Global: the verifier would follow it from each state that a packet can be in by then.
  */
-__noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
+__noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes, __u32 fits)
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(to->queue);
@@ -73,7 +73,7 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 			level_serves(q, of); /* what nobody else wanted is not owed to who comes later */
 		to->ends = place_take(q, of, to->ends);
 		of->entered++;
-	} else if (room || (!enough && queue_displace(q, links, to, is_long, now))) {
+	} else if (fits && (room || (!enough && queue_displace(q, links, to, is_long, now)))) {
 		class_joined(q, of);
 		of->held++;
 		__sync_fetch_and_add(&q->kept, bytes);
@@ -119,7 +119,7 @@ static __noinline bool queue_line_up(struct fief_queue *q, struct queue_links *l
 /* What it is told whose request cannot wait. `over`: since its class has used up its limit, or its length. */
 static __always_inline void queue_refusal(struct stream *stream, const struct front_context *front, bool tls, bool over)
 {
-	if (front->listener)
+	if (front->guard)
 		asking_set(front, &stream->ruling);
 	stream->ruling.tls = tls;
 	stream->ruling.rule.refusal = over ? FIEF_REFUSE_429 : FIEF_REFUSE_503;
@@ -230,9 +230,9 @@ static __always_inline bool is_in_hand(const struct queue_held *held)
 /*
  * What is known of an earlier connection, or of a request that is answered, is forgotten, whatever was seen of that. Not where
  * an earlier request of this connection waits, as two CPUs may have ruled one each: it was acknowledged. False: so it is. Fills whose
- * the request was that the server has, or had a moment ago.
+ * the request was that the server has, or had a moment ago. `acknowledged`: of a later one, as far as its client has what the server said.
  */
-static __noinline bool earlier_forget(const struct packet *p, bool later, struct queue_turn *turn)
+static __noinline bool earlier_forget(const struct packet *p, bool later, __u32 acknowledged, struct queue_turn *turn)
 {
 	struct fief_served *served;
 	struct queue_held *held;
@@ -252,7 +252,7 @@ static __noinline bool earlier_forget(const struct packet *p, bool later, struct
 	q = served ? queue_get(served->queue) : NULL;
 	if (q)
 		turn->before = queue_class(q, served->class)->container.id;
-	if (served && (!later || is_behind(p->ack, served->answer) || has_run_out(served)))
+	if (served && (!later || is_behind(acknowledged, served->answer) || has_run_out(served)))
 		served_end_of(q, &key, served, bpf_ktime_get_ns());
 	return true;
 }
@@ -267,6 +267,7 @@ static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_c
 	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), over);
 	if (front->ruled && tcp)
 		return refuse_at(skb, front, stream, tcp);
+	half_refuse_first(&front->packet, stream);
 	return answer(skb, &front->packet, stream);
 }
 
@@ -281,6 +282,12 @@ __noinline int payload_valid(struct __sk_buff *skb, const struct packet *p __arg
 		return 1;
 	stream_begin(stream, p->seq);
 	return stream_append(skb, p, stream, 0) > 0 && checksum_valid(skb, p, stream, 0);
+}
+
+/* Whether its checksum is known to be good, or was looked at: that of a packet which the stream does not take as a whole never is. */
+static __always_inline bool is_verified(struct __sk_buff *skb, const struct packet *p)
+{
+	return p->payload_length <= STREAM_PIECE || checksum_known(skb);
 }
 
 /*
@@ -329,13 +336,13 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	struct fief_queue *q = queue_get(front->guard->queue);
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
-	bool later = what == QUEUE_LATER, owes, over, multipath, waits;
+	bool later = what == QUEUE_LATER, owes, over, multipath, fits;
 	struct queue_turn place = {.before = stream->admitted.container.id};
 	__u32 class, bytes, at;
 	enum queue_way way;
 	int verdict;
 
-	if (!earlier_forget(p, later, &place))
+	if (!earlier_forget(p, later, stream->acknowledged, &place))
 		return TCX_DROP;
 	if (later && q && q->until == FIEF_UNTIL_CLOSE && flow_lasts(p))
 		return TCX_NEXT;
@@ -354,8 +361,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	}
 	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);
 	front->ruled = later;
-	waits = bytes && !q->monitor && (over || !queue_is_free(q, front->now));
-	if (later && !q->monitor && !payload_valid(skb, p, stream, waits))
+	if (later && !q->monitor && !payload_valid(skb, p, stream, false))
 		return TCX_DROP;
 	owes = is_owing(p, &stream->admitted, later ? tcp : NULL, &stream->with) ||
 	       (later && tcp && may_stay_unanswered(skb, p, tcp, &stream->admitted));
@@ -365,9 +371,10 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	place.queue = front->guard->queue;
 	place.class = class;
 	place.source = source_list(p, q->fair);
-	way = WAY_REFUSED;
-	if (!waits || p->payload_length <= FIEF_QUEUE_MOST || (later ? !stream->read : may_be_shortened(p, stream)))
-		way = queue_decide(&place, bytes);
+	/* here, and not by what was seen of the queue before: whether it has to wait is known under the lock */
+	fits = p->payload_length <= FIEF_QUEUE_MOST ||
+	       (is_verified(skb, p) && (later ? !stream->read : may_be_shortened(p, stream)));
+	way = queue_decide(&place, bytes, fits);
 	if (way == WAY_WAITS) {
 		if (p->payload_length > FIEF_QUEUE_MOST) {
 			packet_shorten(q, p);

@@ -11,8 +11,9 @@
  *     |  hash of flow and begin     |  when, in ms  |      0: none
  *     +-----------------------------+---------------+
  *
- * A second packet with the same begin is dropped for CLAIM_MS, and comes again. A virtual CPU may stand still for some ten
- * milliseconds between the door and TCP; a client sends its first bytes again after 200 (TCP_RTO_MIN).
+ * A second packet with the same begin is dropped for CLAIM_MS, before it is ruled, and comes again; not if the first went no further. A
+ * virtual CPU may stand still for some ten milliseconds between the door and TCP; a client sends its first bytes again after 200
+ * (TCP_RTO_MIN).
  * Limits: CLAIMS at a time of the flows of a pair; one more waits.
  */
 #pragma once
@@ -92,6 +93,24 @@ __noinline int first_bytes_claim(struct admitted_pair *pair __arg_nonnull, __u64
 			return renews;
 	}
 	return 1;
+}
+
+/* The first bytes that were claimed at this time go no further, and may come again at once. As first_bytes_claim() a global function. */
+__noinline int first_bytes_leave(struct admitted_pair *pair __arg_nonnull, __u64 hash, __u32 begin, __u64 now)
+{
+	__u64 mine = (hash_mix(hash ^ begin) & ~CLAIM_TIME) | (now / 1000000 & CLAIM_TIME);
+	volatile __u64 *claim;
+	__u32 i;
+
+	for (i = loop_from(0); can_loop; i++) {
+		i = loop_from(i);
+		claim = claim_at(pair, i);
+		if (!claim)
+			break;
+		if (*claim == mine)
+			__sync_val_compare_and_swap(claim, mine, 0);
+	}
+	return 0;
 }
 
 /* Whether nobody else's first bytes of the connection pass now: they are those of whoever asks. */

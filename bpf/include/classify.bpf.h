@@ -161,18 +161,28 @@ static __always_inline struct fief_client *client_at(__u32 slot, __u32 line)
 	return table ? record_at(table, line) : NULL;
 }
 
+/* How answers to a client leave, of IPv4 (flow/route.bpf.h): by the link and to the link address that its packets come from. */
+struct way_back {
+	__u32 until; /* 0: it is not known */
+	__be32 local;
+	__u16 link[3];
+	__u16 interface;
+};
+
 /*
  * What a CPU found out last about clients, by their address: each connection is asked for at its SYN, at the end of its
- * handshake and when it is established. What is kept counts for the tables that it came from only.
+ * handshake and when it is established. What is kept counts for the tables that it came from only; one line of the cache.
  */
 struct client_found {
 	__u64 source[2];
-	__u32 listener;
 	__u32 epoch;
-	__u32 slot;
-	__u32 pad;
+	__u16 listener;
+	__u16 slot;
 	struct fief_client client;
+	struct way_back back;
 };
+
+_Static_assert(sizeof(struct client_found) == 64, "a line of the cache");
 
 #define CLIENTS_FOUND 256
 
@@ -183,37 +193,57 @@ struct {
 	__type(value, struct client_found);
 } clients_found SEC(".maps");
 
-/* The rule for a client of the listener with this index; NULL only while there is no such listener. */
-static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
+static __always_inline struct client_found *client_place(__u64 high, __u64 low)
+{
+	__u32 at = hash_mix(high ^ low) & (CLIENTS_FOUND - 1);
+
+	return bpf_map_lookup_elem(&clients_found, &at);
+}
+
+static __always_inline bool is_client(const struct client_found *kept, __u64 high, __u64 low)
+{
+	return kept->source[0] == high && kept->source[1] == low;
+}
+
+/* By the source's words, which the caller reads: it knows how they are aligned. */
+static __noinline struct fief_client *classify_words(__u32 slot, __u32 listener, __u64 high, __u64 low)
 {
 	struct fief_control *control = control_get();
 	struct client_found *kept;
 	struct fief_client *found;
-	__u64 words[2];
-	__u32 at;
 
 	if (!control)
 		return NULL;
-	__builtin_memcpy(words, source, 16);
-	at = hash_mix(words[0] ^ words[1]) & (CLIENTS_FOUND - 1);
-	kept = bpf_map_lookup_elem(&clients_found, &at);
+	kept = client_place(high, low);
 	if (!kept)
 		return NULL;
-	if (kept->source[0] == words[0] && kept->source[1] == words[1] && kept->listener == listener &&
-	    kept->slot == slot && kept->epoch == control->epoch)
+	if (is_client(kept, high, low) && kept->listener == listener && kept->slot == slot &&
+	    kept->epoch == control->epoch)
 		return &kept->client;
-	found = client_at(slot, client_search(slot, listener, words[0], words[1]));
+	found = client_at(slot, client_search(slot, listener, high, low));
 	if (!found)
 		return NULL;
 	/* last of all whose tables it is of: what runs in between must not take half of it for whole */
 	*(volatile __u32 *)&kept->epoch = control->epoch - 1;
+	*(volatile __u32 *)&kept->back.until = 0;
 	barrier();
-	kept->source[0] = words[0];
-	kept->source[1] = words[1];
+	kept->source[0] = high;
+	kept->source[1] = low;
 	kept->listener = listener;
 	kept->slot = slot;
 	kept->client = *found;
+	/* once more: it may be that of a client who had the place in between */
+	*(volatile __u32 *)&kept->back.until = 0;
 	barrier();
 	*(volatile __u32 *)&kept->epoch = control->epoch;
 	return found;
+}
+
+/* The rule for a client of the listener with this index; NULL only while there is no such listener. */
+static __always_inline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
+{
+	__u64 words[2];
+
+	__builtin_memcpy(words, source, 16);
+	return classify_words(slot, listener, words[0], words[1]);
 }

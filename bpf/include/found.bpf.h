@@ -17,6 +17,12 @@
 
 #define LIVE_NS 10000000ull
 
+/* A listener of the policy, by what the door needs of it: a copy, since the next lookup may give its place in the table to another one. */
+struct policy_listener {
+	__u32 index; /* as in struct fief_listener */
+	__u32 serve;
+};
+
 struct listener_sought {
 	__u64 address[2];
 	__u32 slot;
@@ -54,13 +60,13 @@ __noinline __u32 listener_place(const struct listener_sought *what __arg_nonnull
 	return at;
 }
 
-/* The listener of the policy at this address (16 bytes); NULL: none. */
+/* The listener of the policy at this address (16 bytes from a multiple of 8); NULL: none. It stands there until another address is looked up. */
 static __always_inline struct listener_found *listener_search(__u32 slot, const void *address, __u16 port)
 {
 	struct listener_sought what = {.slot = slot, .port = port};
 	__u32 at;
 
-	__builtin_memcpy(what.address, address, 16);
+	address_copy(what.address, address);
 	at = listener_place(&what);
 	return bpf_map_lookup_elem(&listeners_found, &at);
 }

@@ -14,9 +14,7 @@
 
 static __always_inline bool arrival_read(struct __sk_buff *skb, struct packet *p)
 {
-	struct bpf_dynptr frame;
-
-	if (skb->vlan_present || bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, p) || p->odd)
+	if (skb->vlan_present || packet_read(skb, p) || p->odd)
 		return false;
 	return !p->ipv6 || (!is_link_local(p->source) && !is_link_local(p->destination));
 }

@@ -51,16 +51,32 @@ static __always_inline bool lanes_in_use(__u32 slot, __u32 listener)
 	return load && load->level >= *from - 1;
 }
 
-/* The lane of a container, or of the nearest one above it: a container for one request has none of its own. */
-static __always_inline struct fief_lane *lane_of(struct fief_ref of)
+/*
+ * By inode. Sorters of two network namespaces run at once while a policy moves, and where an interface has moved with its sorter:
+ * each finds the lanes of its own.
+ */
+static __always_inline __u32 netns_of(struct __sk_buff *skb)
 {
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+
+	return buffer->dev->nd_net.net->ns.inum;
+}
+
+/*
+ * The lane of a container in a network namespace, or of the nearest one above it: a container for one request has none of its
+ * own.
+ */
+static __always_inline struct fief_lane *lane_of(struct fief_ref of, __u32 netns)
+{
+	struct fief_lane_key key = {.netns = netns};
 	struct fief_lane *lane = NULL;
 	int depth;
 
 	bpf_for (depth, 0, FIEF_MAX_DEPTH) {
 		struct fief_container *c;
 
-		lane = bpf_map_lookup_elem(&lanes, &of.id);
+		key.of = of.id;
+		lane = bpf_map_lookup_elem(&lanes, &key);
 		if (lane && lane->container.generation == of.generation)
 			return lane;
 		c = bpf_map_lookup_elem(&containers, &of.id);
@@ -130,7 +146,8 @@ static __always_inline __u64 lane_waiting(struct fief_lane *lane)
  * Whether the packet is a SYN of a class whose lane is full, to a listener that was seen a moment ago: nothing else need be
  * asked of a flood. It is discarded then.
  */
-static __always_inline bool lane_flooded(const struct packet *p, __u32 slot, struct listener_found *listener)
+static __always_inline bool lane_flooded(const struct packet *p, __u32 slot, struct listener_found *listener,
+					 __u32 netns)
 {
 	struct fief_client *client;
 	struct fief_lane *lane;
@@ -138,7 +155,7 @@ static __always_inline bool lane_flooded(const struct packet *p, __u32 slot, str
 	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN || !is_live(listener, bpf_ktime_get_coarse_ns()))
 		return false;
 	client = classify(slot, listener->index, p->source);
-	lane = client ? lane_of(client->container) : NULL;
+	lane = client ? lane_of(client->container, netns) : NULL;
 	if (!lane || lane_waiting(lane) < FIEF_LANE_PACKETS)
 		return false;
 	lane_discard(lane, listener->index, 1);
@@ -160,9 +177,14 @@ static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *l
 
 static __always_inline int lane_leave(struct __sk_buff *skb)
 {
-	__u32 interface = skb->ifindex, *container = bpf_map_lookup_elem(&lane_ends, &interface);
-	struct fief_lane *lane = container ? bpf_map_lookup_elem(&lanes, container) : NULL;
+	struct fief_lane_key key = {.netns = netns_of(skb), .of = skb->ifindex};
+	__u32 *container = bpf_map_lookup_elem(&lane_ends, &key);
+	struct fief_lane *lane;
 
+	if (!container)
+		return TCX_NEXT;
+	key.of = *container;
+	lane = bpf_map_lookup_elem(&lanes, &key);
 	if (!lane)
 		return TCX_NEXT;
 	__sync_fetch_and_add(&lane->left, segments_leaving(skb));

@@ -25,7 +25,7 @@ SEC("tcx/ingress")
 int lrp_sorts(struct __sk_buff *skb)
 {
 	struct listener_found *listener;
-	__u32 slot = policy_slot();
+	__u32 slot = policy_slot(), netns;
 	struct fief_ref owner;
 	struct packet p = {};
 	struct fief_lane *lane;
@@ -35,11 +35,12 @@ int lrp_sorts(struct __sk_buff *skb)
 	listener = listener_search(slot, p.destination, p.destination_port);
 	if (!listener || !lanes_in_use(slot, listener->index))
 		return TCX_NEXT;
-	if (lane_flooded(&p, slot, listener))
+	netns = netns_of(skb);
+	if (lane_flooded(&p, slot, listener, netns))
 		return TCX_DROP;
 	if (!arrival_owner(skb, &p, slot, listener, &owner))
 		return TCX_NEXT;
-	lane = lane_of(owner);
+	lane = lane_of(owner, netns);
 	if (!lane)
 		return TCX_NEXT;
 	return lane_enter(skb, lane, &p, listener->index);

@@ -30,8 +30,8 @@ pub(crate) enum Object {
 /// When a tracepoint of the whole machine is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// As long as the installation is in force.
-    Installed,
+    /// While somebody needs to know who has the CPUs ([`charging`](crate::charging)).
+    Charged,
     /// While a unit is managed.
     Managed,
     /// While a unit is managed whose threads follow their sockets.
@@ -51,7 +51,7 @@ pub(crate) enum Kind {
     Unit(bpf_attach_type),
     /// The top of the cgroup2 hierarchy, while a listener needs it: `top/<program>`.
     Top(bpf_attach_type),
-    /// The network namespace that is steered: `netns/<inode>`.
+    /// The network namespace of the policy, while something there needs to be steered: `netns/<inode>`.
     Namespace(bpf_attach_type),
     /// Interfaces of a network namespace: `<folder>/<inode>/<before><index><after>`.
     Interface { folder: Folder, side: Side, place: Place, before: &'static str, after: &'static str },
@@ -96,18 +96,20 @@ use Kind::{Called, Scheduler, Trace, Unit};
 use Object::{Core, Files, Front, Sched};
 
 pub(crate) const TABLE: &[Attachment] = &[
-    row(Core, "switch_charges", Trace(When::Installed)),
-    row(Core, "newtask_inherits", Trace(When::Installed)),
-    row(Core, "task_frees", Trace(When::Installed)),
-    row(Core, "attach_adopts", Trace(When::Installed)),
-    row(Core, "softirq_enters", Trace(When::Installed)),
-    row(Core, "softirq_leaves", Trace(When::Installed)),
-    row(Core, "irq_enters", Trace(When::Installed)),
-    row(Core, "irq_leaves", Trace(When::Installed)),
+    // every switch, thread and interrupt of the machine passes these eight; a CPU is to begin with a switch
+    row(Core, "switch_charges", Trace(When::Charged)),
+    row(Core, "newtask_inherits", Trace(When::Charged)),
+    row(Core, "task_frees", Trace(When::Charged)),
+    row(Core, "attach_adopts", Trace(When::Charged)),
+    row(Core, "softirq_enters", Trace(When::Charged)),
+    row(Core, "softirq_leaves", Trace(When::Charged)),
+    row(Core, "irq_enters", Trace(When::Charged)),
+    row(Core, "irq_leaves", Trace(When::Charged)),
     row(Core, "exec_begins", Trace(When::Managed)),
     row(Core, "exec_drains", Trace(When::Managed)),
     row(Core, "exit_drains", Trace(When::Managed)),
     row(Core, "cpu_drains", Called),
+    row(Core, "cpu_closes", Called),
     // every packet, send and receive of the machine passes these four
     row(Core, "packet_starts", Trace(When::Managed)),
     row(Core, "poll_ends", Trace(When::Managed)),
@@ -143,6 +145,7 @@ pub(crate) const TABLE: &[Attachment] = &[
     row(Core, "admin_files", Called),
     row(Core, "admin_watch", Called),
     row(Core, "admin_costs", Called),
+    row(Core, "admin_pauses", Called),
     row(Core, "sweep_fds", Called),
     row(Core, "sweep_labels", Called),
     row(Core, "sweep_files", Called),

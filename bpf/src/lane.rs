@@ -3,6 +3,7 @@
 //! the one that counts leaving packets to the receiving end of each lane.
 
 use std::mem::MaybeUninit;
+use std::path::Path;
 
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -55,19 +56,25 @@ pub fn attach_end(pins: &Pins, netns: u64, interface: u32) -> Result<()> {
     link::attach_interface(pins, attachment::of(LEAVES), netns, interface)
 }
 
-/// The interfaces at which it sorts.
-pub fn sorted(pins: &Pins) -> Vec<u32> {
-    attachment::of(SORTS).links(pins).iter().filter_map(|pin| link::target(pin)).collect()
+/// The interfaces at which it sorts: inode of the network namespace and index.
+pub fn sorted(pins: &Pins) -> Vec<(u64, u32)> {
+    attachment::of(SORTS).links(pins).iter().filter_map(|pin| place(pin)).collect()
 }
 
 /// Detaches what sorts from every interface but these, at once.
-pub fn detach_sorters(pins: &Pins, keep: &[u32]) -> Result<()> {
+pub fn detach_sorters(pins: &Pins, keep: &[(u64, u32)]) -> Result<()> {
     for pin in attachment::of(SORTS).links(pins) {
-        if !link::target(&pin).is_some_and(|interface| keep.contains(&interface)) {
+        if !place(&pin).is_some_and(|place| keep.contains(&place)) {
             link::remove(&pin)?;
         }
     }
     Ok(())
+}
+
+/// By its pin, if what that is attached to is there. Other namespaces have an interface with the same index.
+fn place(pin: &Path) -> Option<(u64, u32)> {
+    let netns = pin.parent()?.file_name()?.to_str()?.parse().ok()?;
+    Some((netns, link::target(pin)?))
 }
 
 /// Removes the pins of lanes that are gone.

@@ -8,6 +8,7 @@ mod attachment;
 pub mod batch;
 pub mod cgroup;
 pub mod chain;
+pub mod charging;
 mod clock;
 pub mod costs;
 pub mod error;

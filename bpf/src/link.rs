@@ -34,11 +34,7 @@ fn create_at(program: BorrowedFd<'_>, side: Side, interface: u32, place: Place) 
         },
         ..Default::default()
     };
-    let kind = match side {
-        Side::Ingress => libbpf_sys::BPF_TCX_INGRESS,
-        Side::Egress => libbpf_sys::BPF_TCX_EGRESS,
-    };
-    create_with(program, interface as i32, kind, &raw const opts)
+    create_with(program, interface as i32, side.hook(), &raw const opts)
 }
 
 fn create_with(
@@ -69,6 +65,15 @@ pub(crate) enum Side {
     Egress,
 }
 
+impl Side {
+    fn hook(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Side::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Side::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
+}
+
 /// Where a program stands among those of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -77,20 +82,44 @@ pub(crate) enum Place {
 }
 
 /// Attaches a pinned program to one side of an interface of the caller's network namespace, whose inode is `netns`, and pins
-/// the link. One that is attached already stays.
+/// the link. One that is attached already stays, and where the interface is gone nothing is to be done.
 pub(crate) fn attach_interface(pins: &Pins, row: &Attachment, netns: u64, interface: u32) -> Result<()> {
     let Kind::Interface { folder, side, place, .. } = row.kind else { unreachable!("{row:?} has no interface") };
     let (name, pin) = (row.program, row.pin_at(pins, netns, interface));
-    if target(&pin) == Some(interface) {
+    if target(&pin) == Some(interface) && is_here(&pin, side, interface) {
         return Ok(());
     }
     make_dir(&folder.below(pins).join(netns.to_string()))?;
     remove(&pin)?;
     let program = pins.open_program(name)?;
-    let attached = create_at(program.as_fd(), side, interface, place)
+    let attached = create_at(program.as_fd(), side, interface, place);
+    // it has gone since it was listed, and nothing comes in there
+    if attached.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV)) {
+        return Ok(());
+    }
+    let attached = attached
         .context(|| format!("cannot attach {name} to the interface {interface}"))
         .map_err(|e| e.remedy("use a kernel of 6.6 or later with CONFIG_NET_XGRESS"))?;
     self::pin(attached.as_fd(), &pin)
+}
+
+/// The most programs that one side of an interface has (BPF_MPROG_MAX).
+const PROGRAMS: usize = 64;
+
+/// Whether a pinned link is at an interface of the caller's network namespace. One that was moved to another namespace took its links
+/// and its number along, and here the number may be another one's.
+fn is_here(pin: &Path, side: Side, interface: u32) -> bool {
+    let (mut programs, mut links) = ([0u32; PROGRAMS], [0u32; PROGRAMS]);
+    let mut opts = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as _,
+        prog_ids: programs.as_mut_ptr(),
+        link_ids: links.as_mut_ptr(),
+        __bindgen_anon_1: libbpf_sys::bpf_prog_query_opts__bindgen_ty_1 { count: PROGRAMS as u32 },
+        ..Default::default()
+    };
+    // SAFETY: both arrays have room for as many numbers as is said, and live until the call returns.
+    let err = unsafe { libbpf_sys::bpf_prog_query_opts(interface as i32, side.hook(), &raw mut opts) };
+    err == 0 && info(pin).is_some_and(|own| links.contains(&own.id))
 }
 
 /// The pins below a folder that has one for each network namespace.
@@ -121,13 +150,8 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {
 /// What a pinned link is attached to: the index of an interface, the inode of a network namespace. `None`: there is no
 /// pin, or what it was attached to is gone.
 pub(crate) fn target(pin: &Path) -> Option<u32> {
-    let link = pin.exists().then(|| Link::open(pin).ok())??;
-    let mut info = libbpf_sys::bpf_link_info::default();
-    let mut length = size_of_val(&info) as u32;
-    // SAFETY: the descriptor is open; the record and its length are ours alone for the call.
-    let err = unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_fd().as_raw_fd(), &raw mut info, &raw mut length) };
+    let info = info(pin)?;
     let target = match info.type_ {
-        _ if err < 0 => 0,
         // SAFETY: the kernel filled the part that the type says; every bit pattern is valid.
         libbpf_sys::BPF_LINK_TYPE_TCX => unsafe { info.__bindgen_anon_1.tcx.ifindex },
         // SAFETY: as above.
@@ -135,6 +159,16 @@ pub(crate) fn target(pin: &Path) -> Option<u32> {
         _ => 0,
     };
     (target != 0).then_some(target)
+}
+
+/// What the kernel tells of a pinned link.
+fn info(pin: &Path) -> Option<libbpf_sys::bpf_link_info> {
+    let link = pin.exists().then(|| Link::open(pin).ok())??;
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: the descriptor is open; the record and its length are ours alone for the call.
+    let err = unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_fd().as_raw_fd(), &raw mut info, &raw mut length) };
+    (err >= 0).then_some(info)
 }
 
 /// Detaches a pinned link at once (the kernel would take its time after the last reference) and removes the pin. One

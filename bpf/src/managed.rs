@@ -6,28 +6,32 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
-use crate::attachment::{self, When};
+use crate::attachment::{self, Attachment, When};
 use crate::error::{Context, ErrorKind, Result};
-use crate::link;
 use crate::pin::{Pins, make_dir, remove_tree};
+use crate::{charging, link};
 
 /// Before a unit is managed; `follows`: its threads follow their sockets. What is attached already stays.
 pub fn attach(pins: &Pins, follows: bool) -> Result<()> {
+    charging::attach(pins)?;
     attach_traces(pins, When::Managed)?;
     if follows { attach_traces(pins, When::Follows) } else { Ok(()) }
 }
 
 /// Attaches the machine's tracepoints of that time and pins their links. What is attached already stays.
 pub(crate) fn attach_traces(pins: &Pins, when: When) -> Result<()> {
-    for row in attachment::traces(when) {
-        let pin = pins.links().join(row.program);
-        if !pin.exists() {
-            let program = pins.open_program(row.program)?;
-            let link = link::create_trace(program.as_fd()).context(|| format!("cannot attach {}", row.program))?;
-            link::pin(link.as_fd(), &pin)?;
-        }
+    attachment::traces(when).try_for_each(|row| attach_trace(pins, row))
+}
+
+/// One of them.
+pub(crate) fn attach_trace(pins: &Pins, row: &Attachment) -> Result<()> {
+    let pin = pins.links().join(row.program);
+    if pin.exists() {
+        return Ok(());
     }
-    Ok(())
+    let program = pins.open_program(row.program)?;
+    let link = link::create_trace(program.as_fd()).context(|| format!("cannot attach {}", row.program))?;
+    link::pin(link.as_fd(), &pin)
 }
 
 /// After the last unit.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads the objects and attaches the machine-wide programs: in order, all of it or nothing.
+//! Loads the objects: in order, all of it or nothing. Nothing is attached before somebody needs it, which the table of attachments says.
 //!
 //! The core owns the shared maps; later objects reuse them by name. Reuse checks nothing by itself, so type, sizes and flags
-//! are compared before. The table of attachments says what is attached.
+//! are compared before.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -11,12 +11,12 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::abi;
 use crate::admin::Admin;
-use crate::attachment::{self, When};
+use crate::attachment;
 use crate::error::{Context, Error, ErrorKind, Result, remedy_of};
 use crate::load::{self, Places};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::core;
-use crate::{link, managed};
+use crate::{ingress, link, record};
 
 /// What an installation can be told.
 #[derive(Debug, Clone)]
@@ -47,8 +47,6 @@ pub fn install(pins: &Pins, config: &Config) -> Result<()> {
     listen_to_libbpf();
     let staging = pins.stage()?;
     load(staging.pins(), config)?;
-    managed::attach_traces(staging.pins(), When::Installed)?;
-    wake_every_cpu();
     staging.commit()
 }
 
@@ -154,32 +152,31 @@ pub(crate) fn unsupported(object: &str, error: &libbpf_rs::Error) -> Error {
     )
 }
 
-/// The network namespace whose connections are steered, by inode; `None`: none has been yet.
+/// The network namespace of the policy, by inode; `None`: none has been applied yet.
 pub fn steered(pins: &Pins) -> Option<u64> {
-    let mut names = std::fs::read_dir(pins.netns()).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.find_map(|name| name.to_str()?.parse().ok())
+    let map = pins.open_map("steered").ok()?;
+    let number: u32 = record::lookup(&map, &0u32.to_ne_bytes()).ok()??;
+    (number != 0).then(|| u64::from(number))
 }
 
-/// Whether this network namespace is steered. What is pinned for one that is gone no longer leads to it.
+/// Whether a program steers the connections of this network namespace. What is pinned for one that is gone no longer leads to it.
 pub fn steers(pins: &Pins, netns: u64) -> bool {
     link::target(&pins.netns().join(netns.to_string())).map(u64::from) == Some(netns)
 }
 
-/// Attaches sk_lookup to a network namespace and pins the link; one that is there stays.
+/// Whether this network namespace, which was the policy's, is there still: something of ours is attached in it. An interface that was
+/// moved to another one counts too.
+pub fn is_there(pins: &Pins, netns: u64) -> bool {
+    steers(pins, netns) || ingress::attached(pins).iter().any(|place| place.0 == netns)
+}
+
+/// Makes this network namespace the policy's: sockets elsewhere are not registered. With `attach` its connections are steered.
 ///
 /// One namespace is steered at a time: the one before is let go, since its servers' sockets must not be handed
 /// connections of another.
-pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()> {
-    let pin = pins.netns().join(inode.to_string());
-    // the pin of a namespace that is gone can bear the same number
-    if !steers(pins, inode) {
-        let (name, hook) = attachment::of_namespace();
-        let program = pins.open_program(name)?;
-        let link = link::create(program.as_fd(), netns, hook)
-            .context(|| format!("cannot attach {name} to the network namespace"))?;
-        remove_tree(&pins.netns())?;
-        make_dir(&pins.netns())?;
-        link::pin(link.as_fd(), &pin)?;
+pub fn steer(pins: &Pins, netns: BorrowedFd<'_>, inode: u64, attach: bool) -> Result<()> {
+    if attach {
+        attach_netns(pins, netns, inode)?;
     }
     let steered = pins.open_map("steered")?;
     // The kernel numbers namespaces with 32 bits.
@@ -189,17 +186,22 @@ pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()
         .context(|| "cannot tell the kernel which network namespace is steered".into())
 }
 
-/// A CPU that sleeps since before the attachment is charged from its first event on: give it one.
-fn wake_every_cpu() {
-    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let me = nix::unistd::Pid::from_raw(0);
-    let Ok(before) = sched_getaffinity(me) else { return };
-    for cpu in 0..CpuSet::count() {
-        let mut one = CpuSet::new();
-        if before.is_set(cpu).unwrap_or(false) && one.set(cpu).is_ok() && sched_setaffinity(me, &one).is_ok() {
-            std::thread::yield_now();
-        }
+/// Attaches sk_lookup to a network namespace and pins the link; one that is there stays.
+pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()> {
+    // the pin of a namespace that is gone can bear the same number
+    if steers(pins, inode) {
+        return Ok(());
     }
-    // the old mask was ours a moment ago, so it can be set again
-    let _ = sched_setaffinity(me, &before);
+    let (name, hook) = attachment::of_namespace();
+    let program = pins.open_program(name)?;
+    let link = link::create(program.as_fd(), netns, hook)
+        .context(|| format!("cannot attach {name} to the network namespace"))?;
+    remove_tree(&pins.netns())?;
+    make_dir(&pins.netns())?;
+    link::pin(link.as_fd(), &pins.netns().join(inode.to_string()))
+}
+
+/// Connections go where the kernel's own lookup leads them.
+pub fn detach_netns(pins: &Pins) -> Result<()> {
+    link::remove_below(&pins.netns())
 }

@@ -214,7 +214,7 @@ impl Pins {
         self.root.join("interfaces")
     }
 
-    /// A place beside the installation where the next one is built; [`Staging::commit`] puts it into force.
+    /// A place beside the installation where the next one is built; [`Staging::commit`] puts it into force. The scope's state is locked.
     pub fn stage(&self) -> Result<Staging> {
         mount_bpffs()?;
         self.sweep()?;
@@ -227,12 +227,11 @@ impl Pins {
     }
 
     /// Removes every pin. What acts on packets and calls has stopped to when this returns, also if somebody else holds its
-    /// link; the rest goes when nothing else holds it.
+    /// link; the rest goes when nothing else holds it. The scope's state is locked.
     pub fn remove(&self) -> Result<()> {
         self.sweep()?;
         let root = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
         let gone = Self { scope: self.scope.clone(), root };
-        remove_tree(&gone.root)?;
         // out of force in one step; killed while it removes them, the next one goes on
         match fs::rename(&self.root, &gone.root) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -245,13 +244,14 @@ impl Pins {
         }
     }
 
-    /// Removes what killed builders left.
+    /// Removes what was being built, or removed, when a kill came. Who sweeps holds the scope's lock, so nobody is at work there, whoever
+    /// has the number by now.
     fn sweep(&self) -> Result<()> {
         let prefix = format!("{}~", self.scope);
         for entry in fs::read_dir(bpffs()).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) else { continue };
-            if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
+            let pid = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            if pid.is_some_and(|pid| pid.parse::<u32>().is_ok()) {
                 remove_tree(&entry.path())?;
             }
         }

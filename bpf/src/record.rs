@@ -80,6 +80,7 @@ records!(
     fief_source_bucket,
     fief_verdict_key,
     fief_lane,
+    fief_lane_key,
     fief_notice,
     fief_mark,
     fief_queue,
@@ -92,6 +93,7 @@ records!(
     fief_cost_set,
     fief_cost_control,
     fief_cost_room,
+    fief_watch,
 );
 
 // SAFETY: bytes and integers.

@@ -22,7 +22,8 @@ pub fn settle(pins: &Pins, table: &Table) -> Result<()> {
     Ok(())
 }
 
-fn run_on(program: &OwnedFd, cpu: u32) {
+/// Nothing is run where there is no such CPU.
+pub(crate) fn run_on(program: &OwnedFd, cpu: u32) {
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
         flags: libbpf_sys::BPF_F_TEST_RUN_ON_CPU,

@@ -98,6 +98,11 @@ fn lost_files(pins: &Pins) -> Result<HashSet<abi::fief_file_key>> {
     Ok(lost)
 }
 
+/// Whether a thread of the caller's PID namespace has a record: threads outside of it are not seen.
+pub fn has_threads(pins: &Pins) -> Result<bool> {
+    Ok(!walk::<abi::fief_mark>(pins, "sweep_tasks", None)?.is_empty())
+}
+
 /// A managed cgroup is gone, or could not be managed: its home is let go, and what sits on it. Errors:
 /// [`ErrorKind::NotFound`](crate::ErrorKind) it had none.
 pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {

@@ -17,7 +17,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::load::{self, Places};
 use crate::open::listen_to_libbpf;
 use crate::pin::{Pins, make_dir, remove_tree};
-use crate::{lane, link};
+use crate::{charging, lane, link};
 
 /// What was replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,14 +97,15 @@ fn sweep(pins: &Pins) -> Result<()> {
 fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> {
     let staging = pins.links().join(format!("{STAGING}{}", std::process::id()));
     make_dir(&staging)?;
+    let charges = charging::is_begun(pins);
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let row = attachment::of(&name);
         match row.kind {
             Kind::Trace(when) => {
                 let attached = pins.links().join(&name);
-                // one that the old version did not have is attached now
-                if when == When::Installed || attached.exists() {
+                // one that the old version did not have is attached now, beside the others
+                if attached.exists() || (when == When::Charged && charges) {
                     let link = link::create_trace(program.as_fd()).context(|| format!("cannot attach {name}"))?;
                     let pin = staging.join(&name);
                     link::pin(link.as_fd(), &pin)?;

@@ -10,13 +10,22 @@ use crate::admin::run;
 use crate::batch;
 use crate::error::{Context, Result};
 use crate::pin::Pins;
-use crate::record::Record;
+use crate::record::{self, Record};
 
 /// The tables and the program of a watch. Who has it decides which container is watched: there is one watch at a time.
 #[derive(Debug)]
 pub struct Watch {
     program: OwnedFd,
     sums: MapHandle,
+}
+
+/// Until when something is watched, by CLOCK_MONOTONIC; 0: nothing is. A reader that was killed leaves it to end by itself.
+pub fn lasts_until(pins: &Pins) -> Result<u64> {
+    if !pins.map("watches").exists() {
+        return Ok(0);
+    }
+    let watch: Option<abi::fief_watch> = record::lookup(&pins.open_map("watches")?, &0u32.to_ne_bytes())?;
+    Ok(watch.map_or(0, |watch| watch.until_ns))
 }
 
 impl Watch {

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Receive lanes: by container, by receiving interface, and which ports and listeners have them. */
+/*
+ * Receive lanes: by container and by receiving interface, each in a network namespace, and which ports and listeners have them.
+ * While a policy moves to another namespace, its containers have lanes in both.
+ */
 #pragma once
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4096);
-	__type(key, __u32); /* slot of the container */
+	__uint(max_entries, 8192);
+	__type(key, struct fief_lane_key); /* of a container */
 	__type(value, struct fief_lane);
 } lanes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4096);
-	__type(key, __u32); /* index of the receiving interface */
-	__type(value, __u32);
+	__uint(max_entries, 8192);
+	__type(key, struct fief_lane_key); /* of the receiving interface */
+	__type(value, __u32);		   /* slot of the container */
 } lane_ends SEC(".maps");
 
 struct {

@@ -219,6 +219,8 @@ fn containers(families: &mut Families, snapshot: &Snapshot, series: &Series) -> 
 }
 
 fn machine(families: &mut Families, snapshot: &Snapshot) -> Result {
+    let about = "Whether CPU time is charged; while nobody needs it, counters of it stand still.";
+    families.gauge(("fief_cpu_charged", None, about), u64::from(snapshot.charged))?;
     let kinds = snapshot.system_kinds.iter().map(|(kind, ns)| ([("kind", *kind)], seconds(*ns)));
     let about = ("fief_system_cpu", Some(Unit::Seconds), "CPU time of the container system, by what it went to.");
     families.counters(about, kinds)?;

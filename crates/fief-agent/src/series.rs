@@ -156,6 +156,7 @@ pub(crate) mod tests {
             class_listeners: Vec::new(),
             units: Vec::new(),
             scheduler: SchedulerView::Off,
+            charged: true,
         }
     }
 

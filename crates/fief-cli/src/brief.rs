@@ -85,6 +85,7 @@ mod tests {
                 listener("api", Vec::new()),
             ],
             units: Vec::new(),
+            charged: true,
             enforced: vec!["the rules of web".into()],
             scheduler: fief_control::SchedulerView::Off,
             unenforced: vec!["shop: cpu.share".into()],

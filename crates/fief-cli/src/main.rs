@@ -3,6 +3,7 @@
 //! prints what went wrong.
 
 mod brief;
+mod charged;
 mod cli;
 mod clock;
 mod commands;

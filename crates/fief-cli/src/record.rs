@@ -292,6 +292,7 @@ pub mod sample {
             class_listeners: Vec::new(),
             units: Vec::new(),
             scheduler: fief_control::SchedulerView::Off,
+            charged: true,
         }
     }
 }

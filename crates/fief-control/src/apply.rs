@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
+use fief_bpf::charging;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
 use fief_bpf::queue;
@@ -26,7 +27,7 @@ use crate::renamed::There;
 use crate::schedule::policy_number;
 use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, Status, front, guard, made, police, probe, steer};
+use crate::{Fief, Status, charged, front, guard, made, police, probe, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -131,17 +132,20 @@ impl Fief {
     }
 
     /// As [`Fief::apply`], with the status afterwards. That is read while the kernel is waited for, by whom lost references are
-    /// looked for.
+    /// looked for, and needs no lock: how long it takes is for those to say whose descriptors are looked at.
     pub fn apply_and_look(
         &self,
         policy: &Policy,
         text: &str,
         options: &ApplyOptions,
     ) -> Result<(Applied, Result<Status>)> {
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
         let (mut applied, fresh) = self.put_in_force(policy, text, options)?;
         let (swept, status) = std::thread::scope(|scope| {
-            let swept = scope.spawn(|| if fresh { Ok(Vec::new()) } else { self.sweep_lost() });
+            let swept = scope.spawn(move || {
+                let _lock = lock;
+                if fresh { Ok(Vec::new()) } else { self.sweep_lost() }
+            });
             let status = self.status();
             (swept.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), status)
         });
@@ -185,6 +189,8 @@ impl Fief {
         applied.told("the next `fief run` may take it down", self.forget_dead_run());
         if !fresh {
             applied.swept(self.sweep_gone());
+            // after units that are gone are forgotten
+            applied.told("CPU time may be charged as before", self.settle_charging(Some(policy)));
         }
         if !fresh && (options.containers.is_some() || options.user_quota.is_some()) {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
@@ -196,7 +202,7 @@ impl Fief {
     /// the other without their front door. Errors: [`ErrorKind::Exists`].
     pub fn refuse_elsewhere(&self, here: bool) -> Result<()> {
         let own = Namespace::of_caller()?.inode;
-        let other = open::steered(self.pins()).filter(|netns| *netns != own && open::steers(self.pins(), *netns));
+        let other = open::steered(self.pins()).filter(|netns| *netns != own && open::is_there(self.pins(), *netns));
         let Some(other) = other.filter(|_| !here) else { return Ok(()) };
         // a process that sees neither its name nor its processes cannot name a way to it
         let place = namespace::place(other).map_or_else(|| format!("net:[{other}]"), |path| path.display().to_string());
@@ -257,7 +263,8 @@ impl Fief {
         }
         let detached = ingress::detach_others(self.pins(), &doors.stands());
         applied.told("the front door stays where it does not guard", detached);
-        let restored = self.restore_sysctls(doors.netns.inode, &doors.sysctls);
+        applied.told("connections are steered that need not be", self.stop_steering(policy, doors));
+        let restored = self.restore_sysctls(doors.netns.known, &doors.sysctls);
         applied.told("sysctls stay as the former one had them", restored);
         applied.told("lanes stay that it does not want", self.retire_lanes(policy, containers, doors));
         applied.told("labels of files are kept that it does not want", self.retire_files());
@@ -291,6 +298,9 @@ impl Fief {
         slot: u32,
         applied: &mut Applied,
     ) -> Result<(HashMap<String, abi::fief_ref>, Doors)> {
+        if charged::goes_by_time(policy) {
+            charging::attach(self.pins())?;
+        }
         let containers = self.stage_containers(policy, admin, there, slot, applied)?;
         self.stage_root(policy, admin, &containers, slot)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
@@ -302,7 +312,7 @@ impl Fief {
         if needs_made {
             applied.notes.extend(self.try_to_keep_made());
         }
-        self.open_doors(&doors)?;
+        self.open_doors(policy, &doors)?;
         if needs_made {
             applied.notes.extend(self.takers_of_marks(&doors.interfaces));
         }
@@ -425,12 +435,12 @@ impl Fief {
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of
     /// what is staged, since what stands where the old policy has nothing would follow that one's rules.
-    fn open_doors(&self, doors: &Doors) -> Result<()> {
+    fn open_doors(&self, policy: &Policy, doors: &Doors) -> Result<()> {
         if !doors.queues.is_empty() {
             queue::attach_clock(self.pins())?;
         }
         ingress::attach(self.pins(), &doors.stands())?;
-        // Also without listeners: applications make some of their own, with filters.
-        open::attach_netns(self.pins(), doors.netns.file.as_fd(), doors.netns.inode)
+        let attach = self.needs_steering(policy, doors)?;
+        open::steer(self.pins(), doors.netns.file.as_fd(), doors.netns.inode, attach)
     }
 }

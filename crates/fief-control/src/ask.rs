@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a user does with containers by files, with the rights and the quota that its own calls have (`bpf/core/asked.bpf.h`).
 //!
-//! As those calls it is done without the lock of the state, so that no user keeps an operator from applying a policy.
+//! As those calls it is done without the lock of the state, so that no user keeps an operator from applying a policy; but for the
+//! moment in which CPU time begins to be charged.
 //! Limits: cgroups that divide the CPU do not follow an attribute until something is applied or managed.
 
 use std::io;
@@ -65,6 +66,8 @@ impl Fief {
         if let Some(error) = ended.filter(|_| bound == 0) {
             return Err(error);
         }
+        // by its first bind a user may have made the first record of all
+        self.ensure_charged()?;
         Ok(Bound { threads: bound })
     }
 

@@ -4,13 +4,12 @@
 //!
 //! Limits: requests that a queue of the former policy let go, to make room for another one, are with the server.
 
-use std::fs::File;
 use std::os::fd::AsFd;
 
 use fief_bpf::admin::Admin;
 use fief_bpf::ingress::{self, Stand};
 use fief_bpf::table::Table;
-use fief_bpf::{Context, Result, abi, open, top};
+use fief_bpf::{Result, abi, open, top};
 
 use crate::lrp::FormerLanes;
 use crate::queue::FormerQueue;
@@ -22,8 +21,10 @@ use crate::{Fief, namespace};
 #[derive(Debug)]
 pub(crate) struct Former {
     stands: Vec<Stand>,
-    /// The network namespace whose connections are steered.
+    /// Its network namespace.
     steered: Option<u64>,
+    /// Connections there are steered.
+    steers: bool,
     queues: Vec<FormerQueue>,
     lanes: FormerLanes,
     /// The programs at the top of the cgroups are attached.
@@ -34,9 +35,11 @@ pub(crate) struct Former {
 impl Fief {
     /// What stands now, for [`Fief::go_back`].
     pub(crate) fn former(&self) -> Result<Former> {
+        let steered = open::steered(self.pins());
         Ok(Former {
             stands: ingress::standing(self.pins()),
-            steered: open::steered(self.pins()),
+            steered,
+            steers: steered.is_some_and(|netns| open::steers(self.pins(), netns)),
             queues: self.former_queues()?,
             lanes: self.former_lanes()?,
             made_stands: top::stands(self.pins()),
@@ -51,7 +54,7 @@ impl Fief {
         let _tried = [
             // what stands where the former policy has nothing follows its rules there
             ingress::detach_others(self.pins(), &former.stands),
-            self.steer_again(former.steered),
+            self.steer_again(former),
             self.restore_queues(&former.queues),
             self.retire_new_orders(tree.slot),
             // their threads are in containers
@@ -63,15 +66,21 @@ impl Fief {
             self.retire_new_ticks(),
             if former.made_stands { Ok(()) } else { top::detach(self.pins()) },
             self.unset_sysctls(&former.sysctls),
+            self.settle_charging(None),
         ];
     }
 
-    /// Steers this network namespace in the place of the one that a policy was to move to, unless it is gone.
-    fn steer_again(&self, former: Option<u64>) -> Result<()> {
-        let Some(netns) = former.filter(|netns| open::steered(self.pins()) != Some(*netns)) else { return Ok(()) };
-        let Some(path) = namespace::place(netns) else { return Ok(()) };
-        let file = File::open(&path).context(|| format!("cannot open {}", path.display()))?;
-        open::attach_netns(self.pins(), file.as_fd(), netns)
+    /// Goes back to the former policy's network namespace, if a policy was to move to another one, unless it is gone; and to whether
+    /// connections there are steered.
+    fn steer_again(&self, former: &Former) -> Result<()> {
+        if !former.steers {
+            open::detach_netns(self.pins())?;
+        }
+        let Some(netns) = former.steered.filter(|netns| open::steered(self.pins()) != Some(*netns)) else {
+            return Ok(());
+        };
+        let Some((_, file)) = namespace::open(netns) else { return Ok(()) };
+        open::steer(self.pins(), file.as_fd(), netns, former.steers)
     }
 }
 

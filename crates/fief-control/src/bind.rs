@@ -19,12 +19,12 @@ use fief_bpf::table::{self, Row, Table};
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_bpf::{managed, sweep};
 
-use listeners::Listener;
+use listeners::Found;
 pub use target::Target;
 
 use crate::charge::UnitView;
 use crate::tree::Tree;
-use crate::{Fief, cgroup};
+use crate::{Fief, cgroup, sockets};
 
 /// How to manage it.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +62,8 @@ const LISTENERS_OWN: u32 = abi::FIEF_LABEL_LISTENER | abi::FIEF_LABEL_IPV4;
 
 /// A cgroup of ours for a process that had none, and its number.
 const MANAGED: &str = "managed-";
+
+const NOT_ALL: &str = "its processes have more descriptors open than are looked at, or hold up who copies their sockets: where they                        listen, connections may have no classes; start the server by `fief exec`";
 
 /// As [`home_of`], of a table that is read only as far as the policy's container of this path, which is before those of others.
 pub(crate) fn home_in(table: &Table, path: &str) -> Result<abi::fief_ref> {
@@ -147,18 +149,14 @@ impl Fief {
         if let Err(error) = self.forget_removed() {
             notes.push(format!("removed cgroups are not forgotten yet: {error}"));
         }
-        let (mut threads, mut labelled) = (0, 0);
-        let mut unseen = BTreeSet::new();
-        for pid in cgroup::processes(&cgroup) {
-            for tid in cgroup::threads(pid) {
-                // a thread that ended meanwhile needs no home
-                threads += usize::from(admin.place_task(tid, home, flags | abi::FIEF_TASK_MANAGED).is_ok());
-            }
-            let own = listeners::of_process(pid);
-            unseen.extend(listeners::unseen(pid, &own, &cgroup));
-            labelled += self.label_listeners(pid, own, &unseen)?;
-        }
-        notes.extend(unseen_note(&unseen));
+        let processes = cgroup::processes(&cgroup);
+        // a thread that ended meanwhile needs no home
+        let is_placed = |tid: &i32| admin.place_task(*tid, home, flags | abi::FIEF_TASK_MANAGED).is_ok();
+        let threads = processes.iter().flat_map(|pid| cgroup::threads(*pid)).filter(is_placed).count();
+        let found = listeners::find(&processes, &cgroup, sockets::MOST);
+        let labelled = self.label_listeners(&found)?;
+        notes.extend(unseen_note(&found.unseen));
+        notes.extend(found.is_cut.then(|| NOT_ALL.to_owned()));
         self.refresh_groups(&mut notes);
         Ok(Managed { container: path, cgroup, threads, listeners: labelled, notes })
     }
@@ -172,10 +170,8 @@ impl Fief {
         };
         let there = folder.join(name);
         cgroup::create(&there)?;
-        for pid in cgroup::processes(&cgroup) {
-            cgroup::join(&there, pid)?;
-        }
-        // a process that was forked meanwhile keeps it
+        cgroup::join_all(&there, || cgroup::processes(&cgroup))?;
+        // cgroups within it keep it
         let _ = std::fs::remove_dir(&cgroup);
         Ok(there)
     }
@@ -189,6 +185,7 @@ impl Fief {
         if managed.is_err() && is_new {
             // that it had no home yet is no news
             let _ = sweep::forget_unit(self.pins(), id);
+            let _ = self.settle_charging(None);
         }
         managed
     }
@@ -222,6 +219,7 @@ impl Fief {
     }
 
     fn place_cgroup(&self, path: &Path, id: u64, home: abi::fief_ref, flags: u32) -> Result<()> {
+        self.steer_for_units()?;
         managed::attach(self.pins(), flags & abi::FIEF_TASK_FOLLOW != 0)?;
         Admin::open(self.pins())?.place_unit(id, home, flags)?;
         managed::attach_unit(self.pins(), cgroup::open(path)?.as_fd(), id)
@@ -235,8 +233,9 @@ impl Fief {
         self.bind_threads(pid, to)
     }
 
-    /// Labels the listening sockets that a process had before it was managed, but those that no hook sees; returns how many.
-    fn label_listeners(&self, pid: i32, own: Vec<Listener>, unseen: &BTreeSet<SocketAddr>) -> Result<usize> {
+    /// Labels the listening sockets that processes had before they were managed, but those that no hook sees; returns how many.
+    fn label_listeners(&self, found: &Found) -> Result<usize> {
+        let Found { own, unseen, .. } = found;
         if own.is_empty() {
             return Ok(0);
         }
@@ -244,10 +243,10 @@ impl Fief {
         let slot = table::policy_slot(self.pins())?;
         let indexes = self.steer_tables()?.indexes(slot as u8)?;
         let mut labelled = 0;
-        for (socket, address) in own.into_iter().filter(|(_, address)| !unseen.contains(address)) {
+        for (socket, address) in own.iter().filter(|(_, address)| !unseen.contains(address)) {
             let Some(listener) = indexes
-                .get(&address)
-                .or_else(|| indexes.get(&listeners::any_of(address)))
+                .get(address)
+                .or_else(|| indexes.get(&listeners::any_of(*address)))
                 .or_else(|| indexes.get(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()))))
             else {
                 continue;
@@ -260,7 +259,7 @@ impl Fief {
             let label = abi::fief_label { listener: *listener, flags: abi::FIEF_LABEL_LISTENER, ..Default::default() };
             labels
                 .update(&key, label.bytes(), MapFlags::ANY)
-                .context(|| format!("cannot label the listener of process {pid} on {address}"))?;
+                .context(|| format!("cannot label the listener on {address}"))?;
             labelled += 1;
         }
         Ok(labelled)

@@ -2,17 +2,21 @@
 //! The cgroup2 hierarchy, which has the hooks of managed units; here is its membership. What divides the CPU is in `groups`.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_bpf::{Context, Error, ErrorKind, Result, process};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+
+use crate::mount_table;
 
 /// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`.
 pub fn mount_point() -> Result<PathBuf> {
@@ -32,12 +36,12 @@ pub fn mount_point() -> Result<PathBuf> {
 /// Where a hierarchy is mounted, by the type of the file system and its options. `ip netns exec` hides it behind a mount
 /// namespace of its own; then an ancestor still sees it.
 pub fn mounted(wanted: &dyn Fn(&str, &str) -> bool) -> Option<PathBuf> {
-    let below = |root: PathBuf, mounts: &Path| -> Option<PathBuf> {
-        let mounts = fs::read_to_string(mounts).ok()?;
-        Some(root.join(place_of(&mounts, wanted)?.trim_start_matches('/')))
+    let below = |root: PathBuf, table: &Path| -> Option<PathBuf> {
+        let folder = place_of(&fs::read(table).ok()?, wanted)?;
+        Some(root.join(folder.strip_prefix("/").unwrap_or(&folder)))
     };
     let hidden = || {
-        fief_bpf::process::ancestor_roots().find_map(|root| {
+        process::ancestor_roots().find_map(|root| {
             let mounts = root.with_file_name("mountinfo");
             below(root, &mounts)
         })
@@ -47,14 +51,8 @@ pub fn mounted(wanted: &dyn Fn(&str, &str) -> bool) -> Option<PathBuf> {
         .filter(|path| path.join("cgroup.procs").exists())
 }
 
-/// Fields: id parent major:minor root MOUNT options [optional..] - TYPE source OPTIONS.
-fn place_of<'a>(mountinfo: &'a str, wanted: &dyn Fn(&str, &str) -> bool) -> Option<&'a str> {
-    mountinfo.lines().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        let mut kind = kind.split(' ');
-        let (name, options) = (kind.next()?, kind.nth(1).unwrap_or_default());
-        wanted(name, options).then(|| place.split(' ').nth(4))?
-    })
+fn place_of(table: &[u8], wanted: &dyn Fn(&str, &str) -> bool) -> Option<PathBuf> {
+    mount_table::mounts(table).find(|mount| wanted(&mount.kind, &mount.options)).map(|mount| mount.folder)
 }
 
 /// The folder of our own cgroups of a scope.
@@ -78,6 +76,38 @@ pub fn join(path: &Path, pid: i32) -> Result<()> {
         .open(&procs)
         .and_then(|mut file| file.write_all(pid.to_string().as_bytes()))
         .context(|| format!("cannot move process {pid} into the cgroup {}", path.display()))
+}
+
+/// How often processes are looked for that are forked while others are moved.
+const ROUNDS: usize = 10;
+
+/// Moves whoever is found into a cgroup, until nobody is. One that ends meanwhile is as good as moved: the kernel leaves it where it is,
+/// and a busy machine takes a while to end it.
+pub fn join_all(path: &Path, found: impl Fn() -> Vec<i32>) -> Result<()> {
+    for round in 0..ROUNDS {
+        if round > 1 {
+            std::thread::sleep(Duration::from_millis(1 << round));
+        }
+        let mut all = found();
+        if all.is_empty() {
+            // the kernel's list of children skips one now and then where others end
+            all = found();
+        }
+        if all.is_empty() {
+            return Ok(());
+        }
+        for pid in all {
+            match join(path, pid) {
+                Err(error) if !process::has_ended(pid) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    if found().is_empty() {
+        return Ok(());
+    }
+    let what = format!("processes fork faster than they can be moved into the cgroup {}", path.display());
+    Err(Error::new(ErrorKind::Other, what).remedy("stop them meanwhile (kill -STOP), or try again"))
 }
 
 /// Opens the folder, to attach programs to.
@@ -246,22 +276,50 @@ fn empty(path: &Path, top: &Path) {
     }
 }
 
+/// Removes a cgroup of ours with those below, unless somebody stays in one of them; whether it is gone. Who is about to end has a moment
+/// for it, and what is beside one that stays goes all the same.
+pub fn remove_empty(path: &Path) -> Result<bool> {
+    for _ in 0..ATTEMPTS {
+        if remove_where_nobody_is(path)? {
+            return Ok(true);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(false)
+}
+
+fn remove_where_nobody_is(path: &Path) -> Result<bool> {
+    for child in children(path) {
+        remove_where_nobody_is(&child)?;
+    }
+    match fs::remove_dir(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(false),
+        done => done.context(|| format!("cannot remove the cgroup {}", path.display())).map(|()| true),
+    }
+}
+
 /// Removes the folder of all scopes below the root of a hierarchy once the last one is gone.
 pub fn remove_top(top: &Path) {
     // it is not empty while another scope lives
     let _ = fs::remove_dir(top.join("fief"));
 }
 
-/// The path in the unified hierarchy, of what /proc/PID/cgroup says.
-pub fn in_unified(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::"))
+/// The path in the unified hierarchy, of what /proc/PID/cgroup says. It is bytes: who makes a cgroup names it.
+pub fn in_unified(text: &[u8]) -> Option<&[u8]> {
+    text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))
+}
+
+/// The folder of a path of a hierarchy that is mounted at `top`.
+pub fn below(top: &Path, path: &[u8]) -> PathBuf {
+    let path = Path::new(OsStr::from_bytes(path));
+    top.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// The cgroup a process is in.
 pub fn of_process(pid: i32) -> Result<PathBuf> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).context(|| format!("no process {pid}"))?;
-    let path = in_unified(&text).unwrap_or("/");
-    Ok(mount_point()?.join(path.trim_start_matches('/')))
+    let text = fs::read(format!("/proc/{pid}/cgroup")).context(|| format!("no process {pid}"))?;
+    Ok(below(&mount_point()?, in_unified(&text).unwrap_or_default()))
 }
 
 /// Threads of a process.
@@ -282,16 +340,6 @@ pub fn children_of_process(pid: i32) -> Vec<i32> {
         children.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<i32>>()
     };
     threads(pid).into_iter().flat_map(of_thread).collect()
-}
-
-/// Numbers of a process's descriptors.
-pub fn descriptors(pid: i32) -> Vec<i32> {
-    fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
 }
 
 #[cfg(test)]
@@ -355,10 +403,92 @@ mod tests {
                     26 20 0:23 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:4 - cgroup cgroup rw,cpu,cpuacct\n\
                     33 20 0:30 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         let of = |controller: &str| {
-            place_of(text, &|kind, options| kind == "cgroup" && options.split(',').any(|one| one == controller))
+            let is_it = |kind: &str, options: &str| kind == "cgroup" && options.split(',').any(|one| one == controller);
+            place_of(text.as_bytes(), &is_it)
         };
-        assert_eq!(of("cpu"), Some("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(of("cpu"), Some("/sys/fs/cgroup/cpu,cpuacct".into()));
         assert_eq!(of("memory"), None);
-        assert_eq!(place_of(text, &|kind, _| kind == "cgroup2"), Some("/sys/fs/cgroup/unified"));
+        assert_eq!(place_of(text.as_bytes(), &|kind, _| kind == "cgroup2"), Some("/sys/fs/cgroup/unified".into()));
+    }
+
+    /// Anybody mounts in a namespace of its own, which `ip netns exec` has, too.
+    #[test]
+    fn a_mount_whose_name_is_no_text_hides_no_hierarchy() {
+        let table =
+            b"61 20 0:44 / /tmp/\xff rw - tmpfs none rw\n33 20 0:30 / /my\\040cgroups rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(place_of(table, &|kind, _| kind == "cgroup2"), Some("/my cgroups".into()));
+    }
+
+    #[test]
+    fn a_cgroup_whose_name_is_no_text_hides_no_process() {
+        if !require(Feature::Cgroup2) {
+            return;
+        }
+        let cgroup = Cgroup::new("odd").expect("a cgroup");
+        let odd = cgroup.path().join(OsStr::from_bytes(b"\xff"));
+        fs::create_dir(&odd).expect("made");
+        let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
+        let pid = cat.id().cast_signed();
+        join(&odd, pid).expect("it runs");
+        let found = of_process(pid);
+        drop(cat.stdin.take());
+        cat.wait().expect("it ends");
+        assert_eq!(found.expect("it runs"), odd);
+    }
+
+    #[test]
+    fn who_ends_or_is_forked_while_others_are_moved_hinders_nobody() {
+        if !require(Feature::Cgroup2) {
+            return;
+        }
+        let [from, to] = ["from", "to"].map(|role| Cgroup::new(role).expect("a cgroup"));
+        let mut ended = Command::new("true").spawn().expect("true starts");
+        ended.wait().expect("it ends");
+        let mut cats: Vec<_> = (0..2)
+            .map(|_| Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts"))
+            .collect();
+        let pids: Vec<i32> = cats.iter().map(|cat| cat.id().cast_signed()).collect();
+        let round = std::cell::Cell::new(0);
+        // the second one is there when the first one has been moved
+        let moved = join_all(to.path(), || {
+            round.set(round.get() + 1);
+            match round.get() {
+                1 => vec![ended.id().cast_signed(), pids[0]],
+                2 => vec![pids[1]],
+                _ => Vec::new(),
+            }
+        });
+        let mut there = processes(to.path());
+        there.sort_unstable();
+        let refused = join_all(&from.path().join("none"), || pids.clone());
+        let without_end = join_all(from.path(), || pids.clone());
+        cats.iter_mut().for_each(|cat| drop(cat.stdin.take()));
+        cats.iter_mut().for_each(|cat| assert!(cat.wait().is_ok()));
+        moved.expect("both");
+        let mut both = pids.clone();
+        both.sort_unstable();
+        assert_eq!(there, both);
+        assert_eq!(refused.expect_err("there is no such cgroup").kind(), ErrorKind::NotFound);
+        assert!(without_end.expect_err("there are ever more").to_string().contains("fork faster"));
+    }
+
+    #[test]
+    fn who_is_in_a_cgroup_keeps_it() {
+        if !require(Feature::Cgroup2) {
+            return;
+        }
+        let cgroup = Cgroup::new("kept").expect("a cgroup");
+        let [kept, empty] = ["kept/server", "empty/server"].map(|below| cgroup.path().join(below));
+        [&kept, &empty].into_iter().for_each(|folder| fs::create_dir_all(folder).expect("made"));
+        let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
+        join(&kept, cat.id().cast_signed()).expect("it runs");
+        let removed = remove_empty(cgroup.path());
+        let there = [&kept, &empty].map(|folder| folder.exists());
+        let own = processes(&kept);
+        drop(cat.stdin.take());
+        cat.wait().expect("it ends");
+        assert!(!removed.expect("no error"));
+        assert_eq!((there, own), ([true, false], vec![cat.id().cast_signed()]));
+        assert!(remove_empty(cgroup.path()).expect("nobody is in it") && !cgroup.path().exists());
     }
 }

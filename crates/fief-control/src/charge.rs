@@ -9,7 +9,7 @@ use fief::{Attributes, Usage};
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::table::{Row, Table};
-use fief_bpf::{Context, Result};
+use fief_bpf::{Context, Result, charging};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +119,9 @@ pub struct Snapshot {
     pub class_listeners: Vec<ClassListenerView>,
     /// Who holds shares, weights and limits of the CPU.
     pub scheduler: crate::SchedulerView,
+    /// CPU time is charged. While nobody needs it, no counter of it moves, not even those of idle time. A record does not have this.
+    #[serde(default = "wire::yes", serialize_with = "wire::now", deserialize_with = "wire::now_or_yes")]
+    pub charged: bool,
 }
 
 impl Fief {
@@ -158,6 +161,7 @@ impl Fief {
             units: self.units(tree)?,
             class_listeners: self.class_listeners(tree)?,
             scheduler: self.scheduler(tree)?,
+            charged: charging::is_on(self.pins())?,
         })
     }
 

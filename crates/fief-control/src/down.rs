@@ -66,7 +66,8 @@ impl Fief {
                 let made = row.record.flags & MAKERS != 0;
                 down.still_held += usize::from(!made && row.record.state == abi::FIEF_ALIVE);
             }
-            let units = self.units(&tree)?;
+            // a failure must not keep everything up
+            let units = self.units(&tree).unwrap_or_default();
             down.units = units.len();
             down.cgroups = units.into_iter().filter_map(|unit| unit.cgroup).collect();
         }
@@ -88,15 +89,15 @@ impl Fief {
     }
 
     fn remove_state(&self) -> Result<()> {
-        self.remove_lanes()?;
-        self.retire_ticks(None)?;
+        // who administers the network namespace that they are in can keep them there, but nothing else up
+        let interfaces = self.remove_lanes().and(self.retire_ticks(None));
         schedule::remove(self.pins())?;
         self.pins().remove()?;
         // nothing is in force any more: what fails from here on must not keep the rest up
         let groups = self.remove_groups();
         let emptied = self.remove_cgroups();
         let forgotten = self.forget();
-        groups.and(emptied).and(forgotten)
+        interfaces.and(groups).and(emptied).and(forgotten)
     }
 
     fn remove_cgroups(&self) -> Result<()> {

@@ -56,8 +56,22 @@ impl ExecOptions {
     }
 }
 
-/// Cgroups of servers that are waited for: this and the number of the process that waits.
+/// Cgroups of servers that are waited for: this and the number of the process that waits; where somebody is left in the one of an
+/// earlier process with the number, a dot and another number.
 const FOLDER: &str = "exec-";
+
+/// The number of the process that waits, by the name of the folder.
+fn waiting(name: &str) -> Option<&str> {
+    name.strip_prefix(FOLDER)?.split('.').next()
+}
+
+/// The name of a folder for this process that no other one has.
+fn free_name(own: &Path) -> String {
+    let there = below(own);
+    let first = format!("{FOLDER}{}", std::process::id());
+    let mut names = std::iter::once(first.clone()).chain((1..).map(|other| format!("{first}.{other}")));
+    names.find(|name| !there.iter().any(|path| path.ends_with(name))).expect("numbers have no end")
+}
 
 impl Fief {
     /// Starts a server under the policy in force and waits for it. Returns its exit code, 128 and the number of the signal that
@@ -71,7 +85,7 @@ impl Fief {
         let policy = self.policy_in_force()?;
         let own = cgroup::own(self.pins().scope())?;
         self.sweep_dead_execs(&own)?;
-        let name = format!("{FOLDER}{}", std::process::id());
+        let name = free_name(&own);
         let plan = options.plan(&policy);
         let starts = plan.starts(|home| Ok(self.unit_folder(home)?.join(&name)))?;
         let tree = Tree::read(&Table::open(self.pins())?);
@@ -99,10 +113,14 @@ impl Fief {
 
     fn exec_ends(&self, folders: &BTreeSet<PathBuf>, notes: &mut Vec<String>) -> Result<()> {
         let _lock = self.lock()?;
-        let top = cgroup::mount_point()?;
-        folders.iter().try_for_each(|folder| cgroup::remove(folder, &top))?;
+        // who is left of a server that failed stays in its container, and is held to its limits
+        folders.iter().try_for_each(|folder| cgroup::remove_empty(folder).map(drop))?;
         self.forget_servers();
-        if self.installed() { self.forget_gone(notes).map(drop) } else { Ok(()) }
+        if !self.installed() {
+            return Ok(());
+        }
+        self.forget_gone(notes)?;
+        self.settle_charging(None)
     }
 
     /// What [`exec_here`](Self::exec_here) would tell of these options. Errors: what it would refuse.
@@ -167,18 +185,18 @@ impl Fief {
         })
     }
 
-    /// Removes the cgroups of those that were killed while they waited, once their servers have ended.
-    fn sweep_dead_execs(&self, own: &Path) -> Result<()> {
+    /// Removes the cgroups of those that were killed while they waited, or whose servers left somebody there, once all have ended. The
+    /// state is locked.
+    pub(crate) fn sweep_dead_execs(&self, own: &Path) -> Result<()> {
         let dead = |path: &Path| {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             // elsewhere the number is another process's, or nobody's, while it lives
             let waits = |pid: &str| !sees_all_processes() || Path::new("/proc").join(pid).exists();
-            name.strip_prefix(FOLDER).is_some_and(|pid| !waits(pid)) && cgroup::processes(path).is_empty()
+            waiting(name).is_some_and(|pid| !waits(pid)) && cgroup::processes(path).is_empty()
         };
         let mut gone = below(own);
         gone.retain(|path| dead(path));
-        let top = cgroup::mount_point()?;
-        gone.iter().try_for_each(|path| cgroup::remove(path, &top))?;
+        gone.iter().try_for_each(|path| cgroup::remove_empty(path).map(drop))?;
         self.forget_servers();
         if gone.is_empty() { Ok(()) } else { self.forget_gone(&mut Vec::new()).map(drop) }
     }

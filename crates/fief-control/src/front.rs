@@ -54,7 +54,7 @@ pub(crate) struct Others {
     /// At the guarded ones: some listener's upgrades have to be confirmed.
     confirms: bool,
     /// At the loopback: some listener refuses or counts what passed no guard.
-    notes: bool,
+    pub(crate) notes: bool,
     /// At the guarded ones: some listener has a queue.
     pub(crate) clocks: bool,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Interface {
 /// one too.
 fn interfaces(named: &[String], notes: &mut Vec<String>) -> Result<Vec<Interface>> {
     let names = if named.is_empty() { up()? } else { named.to_vec() };
-    let mut found: Vec<Interface> = names.into_iter().map(find).collect::<Result<_>>()?;
+    let mut found = found(names, !named.is_empty())?;
     let links = links::list()?;
     let masters = links::masters(&links);
     let guarded: BTreeSet<String> = found.iter().map(|interface| interface.name.clone()).collect();
@@ -124,6 +124,12 @@ pub(crate) fn doors(policy: &Policy, notes: &mut Vec<String>) -> Result<Vec<u32>
         );
     }
     Ok(interfaces.into_iter().map(|interface| interface.index).collect())
+}
+
+/// What was up a moment ago, and has gone since, needs no guard; what the policy names has to be there.
+fn found(names: Vec<String>, all: bool) -> Result<Vec<Interface>> {
+    let found = names.into_iter().map(find);
+    if all { found.collect() } else { Ok(found.filter_map(Result::ok).collect()) }
 }
 
 fn find(name: String) -> Result<Interface> {
@@ -245,6 +251,14 @@ mod tests {
         let (all, readings, names) = namespace.run(named).expect("in the namespace");
         assert!(all.len() > 2 * PAIRS && all.contains("m99"), "{} names", all.len());
         assert_eq!((readings, names), (1, 0), "of all, and of one");
+    }
+
+    #[test]
+    fn one_that_has_gone_since_stops_only_a_policy_that_names_it() {
+        let names = || ["gone0", "lo"].map(str::to_owned).to_vec();
+        assert_eq!(found(names(), true).expect_err("named").kind(), ErrorKind::NotFound);
+        let left = found(names(), false).expect("the others");
+        assert_eq!(left, [Interface { name: "lo".to_owned(), index: LOOPBACK }]);
     }
 
     #[test]

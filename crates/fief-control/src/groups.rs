@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fief_bpf::table::Table;
-use fief_bpf::{Result, abi, schedule};
+use fief_bpf::{Result, abi, process, schedule};
 use serde::{Deserialize, Serialize};
 
 pub use hierarchy::{Hierarchy, Version};
@@ -135,9 +135,10 @@ impl Groups {
         match self.hierarchy.version {
             Version::V2 => unit.starts_with(leaf) || self.has_programs(unit),
             Version::V1 => {
-                let processes = cgroup::processes(unit).into_iter();
-                let mut groups = processes.filter_map(|pid| self.hierarchy.of_process(pid));
-                groups.all(|group| group == leaf || self.has_programs(&group))
+                let is_there = |group: PathBuf| group == leaf || self.has_programs(&group);
+                // one of which nobody can tell is not there
+                let is_held = |pid| self.hierarchy.of_process(pid).map_or_else(|| process::has_ended(pid), is_there);
+                cgroup::processes(unit).into_iter().all(is_held)
             }
         }
     }
@@ -156,7 +157,7 @@ impl Groups {
                 };
                 if self.hierarchy.of_process(pid).is_some_and(ours) {
                     match cgroup::join(leaf, pid) {
-                        Err(_) if self.hierarchy.of_process(pid).is_none() => {} // it has ended
+                        Err(_) if process::has_ended(pid) => {}
                         joined => joined.map_err(|e| e.remedy(REAL_TIME))?,
                     }
                 }
@@ -303,7 +304,12 @@ impl Fief {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
     use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::{Command, Stdio};
+
+    use fief_testkit::{Cgroup, Feature, require};
 
     /// What version 1 makes of a folder.
     const FILES: [(&str, &str); 4] =
@@ -343,5 +349,26 @@ mod tests {
         assert_eq!((read("@late/cpu.idle"), read("@late/cpu.shares")), ("1".into(), "1024".into()));
         assert_eq!(read("../cpu.shares"), "2048", "twice as much as the root's processes");
         assert!(!groups.root.join("@old").exists() && groups.root.join("@late").exists());
+    }
+
+    /// A user names the cgroups of its own subtree.
+    #[test]
+    fn a_process_is_not_in_its_group_because_the_name_of_its_cgroup_is_no_text() {
+        if !require(Feature::Cgroup2) {
+            return;
+        }
+        let top = tempfile::tempdir().expect("a folder");
+        let groups = Groups::of(Hierarchy { version: Version::V1, top: top.path().to_owned() }, "scope");
+        let unit = Cgroup::new("odd-group").expect("a cgroup");
+        let odd = unit.path().join(OsStr::from_bytes(b"\xff"));
+        fs::create_dir(&odd).expect("made");
+        let leaf = groups.leaf(None);
+        assert!(groups.holds(unit.path(), &leaf), "nobody is in it");
+        let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
+        cgroup::join(&odd, cat.id().cast_signed()).expect("it runs");
+        let held = groups.holds(unit.path(), &leaf);
+        drop(cat.stdin.take());
+        cat.wait().expect("it ends");
+        assert!(!held);
     }
 }

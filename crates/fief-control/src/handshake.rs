@@ -71,14 +71,14 @@ impl Fief {
             held.iter().filter_map(|listener| Some((listener, multipath(&sockets, listener)?))).collect();
         let plan_multipath = policy.front.handshake == Handshake::Auto && !kernel;
         let mut sysctls: Vec<_> = ROUTES.into_iter().filter(|(name, _)| file(name).exists()).collect();
-        if let Err(error) = self.set_sysctls(netns.inode, &sysctls) {
+        if let Err(error) = self.set_sysctls(netns.known, &sysctls) {
             sysctls.clear();
             notes.push(format!(
                 "answers of the front door go back where the requests come from, whatever routes say: {error}"
             ));
         }
         if kernel || plan_multipath && !found.is_empty() {
-            self.set_sysctls(netns.inode, &WANTED)?;
+            self.set_sysctls(netns.known, &WANTED)?;
             sysctls.extend(WANTED);
         }
         let mut answers = vec![match kernel {
@@ -88,7 +88,7 @@ impl Fief {
         notes.extend(answers.clone());
         let will_be = |name: &'static str| match sysctls.iter().find(|(set, _)| *set == name) {
             Some((_, value)) => Ok((*value).to_owned()),
-            None => self.sysctl_without_us(netns.inode, name),
+            None => self.sysctl_without_us(netns.known, name),
         };
         let open = !kernel && will_be(COOKIES).is_ok_and(|value| value == "0");
         if open {

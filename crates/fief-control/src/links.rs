@@ -35,6 +35,14 @@ pub(crate) struct Link {
     pub(crate) kind: String,
 }
 
+impl Link {
+    /// Whether it is an end of a virtual pair, as all that Fief makes are: who administers the namespace can give any other one its name,
+    /// and what is no pair may not go away.
+    pub(crate) fn is_of_pair(&self) -> bool {
+        self.kind == "veth"
+    }
+}
+
 #[cfg(test)]
 thread_local! {
     /// How often this thread read all of them.

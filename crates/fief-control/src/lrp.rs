@@ -2,19 +2,21 @@
 //! Lazy receiver processing: a lane for each class of a listener with `[listener.X.lrp]`. A kernel thread with the priority of
 //! the class does the receive work, which is charged to the class.
 //!
-//! Lanes are made before a policy comes into force and removed after it: packets always find theirs. The network namespace of
-//! the lanes is written down first, so that the next command after a kill finds them.
+//! Lanes are made before a policy comes into force; those that were there are changed and removed after it: packets always find theirs,
+//! and a policy that fails has changed none. The network namespace of the lanes is written down first, so that the next command after a
+//! kill finds them. What it is known by there, namespace and number, is a lane's alone: while a policy moves, both namespaces have lanes
+//! of its containers.
 
 mod devices;
 mod former;
 mod place;
+mod rows;
 mod settings;
 
 use std::collections::{BTreeMap, HashMap};
 
 use fief_bpf::admin::Admin;
-use fief_bpf::map::{self, MapCore, MapFlags};
-use fief_bpf::record::Record;
+use fief_bpf::map::{MapCore, MapFlags};
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, lane, process};
 use fief_policy::{Listener, Policy};
@@ -22,11 +24,11 @@ use fief_policy::{Listener, Policy};
 use crate::Fief;
 use crate::front::Doors;
 use crate::links::{self, Link};
-use crate::namespace::within;
+use crate::namespace::{Known, sees_all_processes, within};
 use crate::police;
 use crate::schedule::nice_of;
 use crate::tree::Tree;
-use crate::veth;
+use crate::veth::{self, Pair};
 pub(crate) use former::FormerLanes;
 
 /// A lane as it is now.
@@ -75,6 +77,26 @@ fn nice(priority: u32) -> Option<i32> {
     (priority > 0).then(|| nice_of(priority))
 }
 
+/// Both ends of a container's lane, if they are there.
+fn pair_of(ends: &[devices::End], container: abi::fief_ref) -> Option<Pair> {
+    let index = |receives: bool| {
+        let fits = |end: &&devices::End| end.receives == receives && end.container == Some(container);
+        ends.iter().find(fits).map(|end| end.index)
+    };
+    Some(Pair { sends: index(false)?, receives: index(true)? })
+}
+
+/// The thread of a lane, at the container's priority.
+fn schedule_lane(receives: u32, want: &Wanted<'_>) -> Result<i32> {
+    let thread = devices::thread(receives)?.ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "the kernel does not tell which thread polls an interface")
+            .remedy("use a kernel of 6.8 or later")
+    })?;
+    process::set_thread_nice(thread, nice(want.priority))
+        .context(|| format!("cannot set the priority of thread {thread}"))?;
+    Ok(thread)
+}
+
 impl Fief {
     /// Makes the lanes of a policy that is being built in `slot`, beside those in force.
     pub(crate) fn stage_lanes(
@@ -90,8 +112,12 @@ impl Fief {
         if wanted.is_empty() {
             return if self.pins().map("lane_levels").exists() { self.write_levels(slot, &[]) } else { Ok(()) };
         }
+        if !sees_all_processes() {
+            let what = "lanes have threads, whose numbers in the machine's PID namespace are others than here";
+            return Err(Error::new(ErrorKind::Unsupported, what).remedy("run fief in that one (--pid=host)"));
+        }
         lane::install(self.pins())?;
-        self.remember_place(doors.netns.inode)?;
+        self.remember_place(doors.netns.known)?;
         let all = links::list()?.into_iter().filter(|link| doors.interfaces.contains(&link.index));
         let (plain, others): (Vec<Link>, Vec<Link>) = all.partition(|link| link.ethernet && link.master.is_none());
         for skipped in others {
@@ -110,22 +136,17 @@ impl Fief {
         plain.iter().try_for_each(|interface| lane::attach_sorter(self.pins(), doors.netns.inode, interface.index))
     }
 
-    /// One lane: found as it is, or made, and its thread given to the container.
+    /// One lane: found as it is, or made, and its thread given to the container. One in use is left alone, until the policy is in force.
     fn stage_lane(&self, want: &Wanted<'_>, interfaces: &[&str], netns: u64, admin: &Admin) -> Result<()> {
         let scope = self.pins().scope();
         let names = devices::names(scope, want.container.id);
         let there: Vec<_> = devices::ends(scope)?.into_iter().filter(|end| names.contains(&end.name)).collect();
-        let ours = |receives: bool| {
-            let fits = |end: &&devices::End| end.receives == receives && end.container == Some(want.container);
-            there.iter().find(fits).map(|end| end.index)
-        };
-        let in_use = self.lane(want.container)?;
-        if let (Some(sends), Some(receives), Some(lane)) = (ours(false), ours(true), in_use)
-            && lane.sends == sends
-        {
-            return self.schedule_lane(receives, want).map(drop);
+        let in_use = self.lane(netns, want.container)?.map(|lane| lane.sends);
+        if pair_of(&there, want.container).is_some_and(|pair| Some(pair.sends) == in_use) {
+            return Ok(());
         }
         for end in &there {
+            self.leave_lane(netns, end)?;
             veth::remove(end.index)?;
         }
         let pair = devices::make(scope, want.container)?;
@@ -135,22 +156,33 @@ impl Fief {
         devices::raise(scope, want.container, want.path, pair)?;
         // it has a poll, which a thread can do, only from now on
         devices::set_threaded(&names[1])?;
-        let thread = self.schedule_lane(pair.receives, want)?;
+        let thread = schedule_lane(pair.receives, want)?;
         admin.place_task(thread, want.container, 0)?;
-        let record = abi::fief_lane { container: want.container, sends: pair.sends, ..Default::default() };
-        self.write_map("lane_ends", pair.receives, &want.container.id.to_ne_bytes())?;
-        self.write_map("lanes", want.container.id, record.bytes())
+        self.use_lane(netns, want.container, pair, thread)
     }
 
-    /// The thread of a lane, at the container's priority.
-    fn schedule_lane(&self, receives: u32, want: &Wanted<'_>) -> Result<i32> {
-        let thread = devices::thread(receives)?.ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "the kernel does not tell which thread polls an interface")
-                .remedy("use a kernel of 6.8 or later")
-        })?;
-        process::set_thread_nice(thread, nice(want.priority))
-            .context(|| format!("cannot set the priority of thread {thread}"))?;
-        Ok(thread)
+    /// In the policy's network namespace, once it is in force: its lanes have its priorities, and are again as they were made, whoever
+    /// changed them.
+    fn tend_lanes(&self, wanted: &BTreeMap<u32, Wanted<'_>>, netns: u64) -> Result<()> {
+        let scope = self.pins().scope();
+        let ends = devices::ends(scope)?;
+        let tend = |want: &Wanted<'_>| -> Result<()> {
+            let gone = || Error::new(ErrorKind::NotFound, format!("the lane of {} is gone", want.path));
+            let pair = pair_of(&ends, want.container).ok_or_else(gone)?;
+            devices::set_offloads(pair)?;
+            devices::raise(scope, want.container, want.path, pair)?;
+            if devices::thread(pair.receives)?.is_none() {
+                devices::set_threaded(&devices::names(scope, want.container.id)[1])?;
+            }
+            let thread = schedule_lane(pair.receives, want)?;
+            let placed = self.lane(netns, want.container)?.map(|lane| lane.thread.cast_signed());
+            if placed != Some(thread) {
+                Admin::open(self.pins())?.place_task(thread, want.container, 0)?;
+                self.use_lane(netns, want.container, pair, thread)?;
+            }
+            Ok(())
+        };
+        wanted.values().map(tend).fold(Ok(()), Result::and)
     }
 
     /// From which level on each listener's packets take their lanes, and the ports of those that ever do.
@@ -188,37 +220,54 @@ impl Fief {
             return Ok(());
         }
         let wanted = wanted(policy, containers);
-        let here: &[u32] = if wanted.is_empty() { &[] } else { &doors.interfaces };
-        lane::detach_sorters(self.pins(), here)?;
+        let here = doors.netns.known;
+        let sorted: Vec<_> = match wanted.is_empty() {
+            true => Vec::new(),
+            false => doors.interfaces.iter().map(|&interface| (here.inode, interface)).collect(),
+        };
+        let mut done = lane::detach_sorters(self.pins(), &sorted);
+        done = done.and(self.tend_lanes(&wanted, here.inode));
+        let mut left = Vec::new();
         for netns in places {
             let stays = |end: &devices::End| {
                 let container = end.container.and_then(|container| wanted.get(&container.id));
-                netns == doors.netns.inode && container.is_some_and(|want| Some(want.container) == end.container)
+                netns.is(here) && container.is_some_and(|want| Some(want.container) == end.container)
             };
-            self.remove_ends(netns, stays)?;
+            let removed = self.remove_ends(netns, stays);
+            if removed.is_err() || netns.is(here) && !wanted.is_empty() {
+                left.push(netns);
+            }
+            // a failure must not keep those of the others
+            done = done.and(removed);
         }
-        lane::forget_ends(self.pins())?;
-        self.write_places(if wanted.is_empty() { &[] } else { std::slice::from_ref(&doors.netns.inode) })
+        done.and(self.forget_lanes(|netns, slot| netns == here.inode && wanted.contains_key(&slot)))
+            .and(lane::forget_ends(self.pins()))
+            .and(self.write_places(&left))
     }
 
-    /// Removes every lane of this scope, in whichever network namespace it is.
+    /// Removes every lane of this scope, in whichever network namespace it is. What cannot be removed stays noted, for the next
+    /// `fief down`.
     pub(crate) fn remove_lanes(&self) -> Result<()> {
-        lane::detach_sorters(self.pins(), &[])?;
+        let mut done = lane::detach_sorters(self.pins(), &[]);
+        let mut left = Vec::new();
         for netns in self.places() {
-            self.remove_ends(netns, |_| false)?;
+            // nothing sends packets there any more, and the maps may be another version's
+            let scope = self.pins().scope();
+            let remove = || devices::ends(scope)?.iter().try_for_each(|end| veth::remove(end.index));
+            let removed = within(netns, remove).map(drop);
+            if removed.is_err() {
+                left.push(netns);
+            }
+            done = done.and(removed);
         }
-        lane::forget_ends(self.pins())?;
-        self.write_places(&[])
+        done.and(lane::forget_ends(self.pins())).and(self.write_places(&left))
     }
 
-    fn remove_ends(&self, netns: u64, stays: impl Fn(&devices::End) -> bool + Sync) -> Result<()> {
+    fn remove_ends(&self, netns: Known, stays: impl Fn(&devices::End) -> bool + Sync) -> Result<()> {
         let work = || {
             for end in devices::ends(self.pins().scope())?.into_iter().filter(|end| !stays(end)) {
                 // before the interface goes: a packet must not be sent to what is no more
-                if let Some(container) = end.container {
-                    self.delete_map("lanes", container.id)?;
-                }
-                self.delete_map("lane_ends", end.index)?;
+                self.leave_lane(netns.inode, &end)?;
                 veth::remove(end.index)?;
             }
             Ok(())
@@ -242,7 +291,7 @@ impl Fief {
             };
             for (thread, end) in within(netns, read)?.unwrap_or_default() {
                 let Some(container) = end.container else { continue };
-                let Some(lane) = self.lane(container)? else { continue };
+                let Some(lane) = self.lane(netns.inode, container)? else { continue };
                 let row = tree.rows().iter().find(|row| row.container == container);
                 found.push(LaneView {
                     container: row.map_or_else(|| format!("#{}", container.id), |row| tree.path(row)),
@@ -257,23 +306,9 @@ impl Fief {
         Ok(found)
     }
 
-    /// The lane of a container, if it is in use.
-    fn lane(&self, container: abi::fief_ref) -> Result<Option<abi::fief_lane>> {
-        let lane: Option<abi::fief_lane> = fief_bpf::record::lookup(&self.map("lanes")?, &container.id.to_ne_bytes())?;
-        Ok(lane.filter(|lane| lane.container == container))
-    }
-
     fn write_map(&self, name: &str, key: u32, value: &[u8]) -> Result<()> {
         self.map(name)?
             .update(&key.to_ne_bytes(), value, MapFlags::ANY)
             .context(|| format!("cannot write the map {name}"))
-    }
-
-    /// Nothing to do where there is no such map, or no such entry.
-    fn delete_map(&self, name: &str, key: u32) -> Result<()> {
-        if !self.pins().map(name).exists() {
-            return Ok(());
-        }
-        map::delete(&self.map(name)?, name, &key.to_ne_bytes())
     }
 }

@@ -2,24 +2,27 @@
 //! Mounts of containers as files, which `fief mount` serves: where they are, whether anybody still serves them, and their end.
 //!
 //! The kernel's table of mounts is the only note of them, so one whose server was killed is found all the same. Only root's count:
-//! others can give a file system of theirs any name.
+//! others can give a file system of theirs any name. A folder is found once, and then held: whoever owns a folder above it can lead its
+//! path elsewhere at any moment.
 //! Limits: a mount in another mount namespace is not seen from here. Its server sees the end of what is in force by itself.
 
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::stat::Mode;
 
 use crate::Fief;
+use crate::mount_table::{self, Mount};
 
 /// What the source of a mount begins with; the scope follows.
 const SOURCE: &str = "fief:";
@@ -39,6 +42,12 @@ pub struct Mounted {
 }
 
 impl Mounted {
+    fn of(mount: &Mount) -> Option<Self> {
+        let scope = mount.source.strip_prefix(SOURCE).filter(|_| mount.kind == TYPE)?;
+        let of_root = mount.options.split(',').any(|option| option == "user_id=0");
+        of_root.then(|| Self { folder: mount.folder.clone(), scope: scope.to_owned() })
+    }
+
     /// Whether nobody serves it any more, as after a kill -9. One that does not answer, as a stopped process, serves it.
     pub fn is_stale(&self) -> bool {
         let (tell, told) = mpsc::channel();
@@ -61,21 +70,43 @@ impl Mounted {
     pub fn unmount(&self) -> Result<()> {
         let what = || format!("cannot unmount {}", self.folder.display());
         // the kernel takes away whatever is on top
-        let is_there = |table: &str| table.lines().any(|line| mount_of(line).as_ref() == Some(self));
+        let is_there = |table: &[Mount]| table.iter().any(|mount| Self::of(mount).as_ref() == Some(self));
         let seen = table()?;
         if !is_there(&seen) {
             return Ok(());
         }
-        let top = seen.lines().rev().find(|line| folder_of(line).as_ref() == Some(&self.folder));
-        if top.is_some_and(|line| mount_of(line).as_ref() != Some(self)) {
+        let top = seen.iter().rev().find(|mount| mount.folder == self.folder);
+        if top.is_some_and(|mount| Self::of(mount).as_ref() != Some(self)) {
             return Err(Errno::EBUSY).context(what).map_err(|error| error.remedy("unmount what is mounted over it"));
         }
-        let how = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
-        match umount2(&self.folder, how) {
+        let ended = hold(&self.folder, OFlag::O_NOFOLLOW).and_then(|held| match self.is_at(&held) {
+            true => umount2(&way(&held), MntFlags::MNT_FORCE | MntFlags::MNT_DETACH),
+            false => Err(Errno::EINVAL),
+        });
+        match ended {
             Err(_) if !is_there(&table()?) => Ok(()),
             ended => ended.context(what),
         }
     }
+
+    /// Whether what is held is in this mount.
+    fn is_at(&self, held: &OwnedFd) -> bool {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).unwrap_or_default();
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse::<u32>().ok());
+        let table = table().unwrap_or_default();
+        let its = table.iter().find(|mount| Some(mount.id) == id);
+        its.and_then(Self::of).as_ref() == Some(self)
+    }
+}
+
+/// A folder as it is found now.
+fn hold(folder: &Path, how: OFlag) -> nix::Result<OwnedFd> {
+    open(folder, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | how, Mode::empty())
+}
+
+/// Leads to what is held.
+fn way(held: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))
 }
 
 /// The topmost mount of containers at a folder.
@@ -99,7 +130,9 @@ impl Fief {
     ///
     /// Errors: [`ErrorKind::NotFound`] no such folder; the kernel has no FUSE.
     pub fn mount(&self, folder: &Path) -> Result<(OwnedFd, Mounted)> {
-        let folder = fs::canonicalize(folder).context(|| format!("cannot find {}", folder.display()))?;
+        let what = || format!("cannot find {}", folder.display());
+        let held = hold(folder, OFlag::empty()).context(what)?;
+        let folder = fs::read_link(way(&held)).context(what)?;
         let device = OpenOptions::new().read(true).write(true).open(DEVICE);
         let device = device.context(|| format!("cannot open {DEVICE}")).map_err(|error| match error.kind() {
             ErrorKind::NotFound => error.remedy("have the kernel load FUSE: modprobe fuse"),
@@ -111,7 +144,7 @@ impl Fief {
             device.as_fd().as_raw_fd()
         );
         let source = format!("{SOURCE}{}", self.pins().scope());
-        mount(Some(source.as_str()), &folder, Some(TYPE), flags, Some(options.as_str()))
+        mount(Some(source.as_str()), &way(&held), Some(TYPE), flags, Some(options.as_str()))
             .context(|| format!("cannot mount containers at {}", folder.display()))?;
         Ok((device.into(), Mounted { folder, scope: self.pins().scope().to_owned() }))
     }
@@ -150,38 +183,12 @@ impl Fief {
 }
 
 fn all() -> Result<Vec<Mounted>> {
-    Ok(table()?.lines().filter_map(mount_of).collect())
+    Ok(table()?.iter().filter_map(Mounted::of).collect())
 }
 
-fn table() -> Result<String> {
-    fs::read_to_string("/proc/self/mountinfo").context(|| "cannot read the table of mounts".into())
-}
-
-fn folder_of(line: &str) -> Option<PathBuf> {
-    line.split(' ').nth(4).map(unescaped)
-}
-
-/// Fields: id parent major:minor root MOUNT options [optional..] - TYPE SOURCE OPTIONS.
-fn mount_of(line: &str) -> Option<Mounted> {
-    let (_, kind) = line.split_once(" - ")?;
-    let mut kind = kind.split(' ');
-    let (name, source, options) = (kind.next()?, kind.next()?, kind.next()?);
-    let scope = source.strip_prefix(SOURCE).filter(|_| name == TYPE)?;
-    let of_root = options.split(',').any(|option| option == "user_id=0");
-    of_root.then_some(Mounted { folder: folder_of(line)?, scope: scope.to_owned() })
-}
-
-/// The table has blanks, tabs, ends of lines and backslashes as `\` and three octal digits.
-fn unescaped(field: &str) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[3..] } else { after };
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+fn table() -> Result<Vec<Mount>> {
+    let table = fs::read("/proc/self/mountinfo").context(|| "cannot read the table of mounts".into())?;
+    Ok(mount_table::mounts(&table).collect())
 }
 
 #[cfg(test)]
@@ -190,6 +197,10 @@ mod tests {
 
     const OWN: &str = r"612 29 0:57 / /mnt/my\040tenants rw,nosuid,nodev,noexec shared:9 - fuse.fief fief:stage rw,user_id=0,group_id=0,default_permissions,allow_other";
 
+    fn mount_of(line: &str) -> Option<Mounted> {
+        mount_table::mounts(line.as_bytes()).next().as_ref().and_then(Mounted::of)
+    }
+
     #[test]
     fn a_mount_is_known_by_its_source() {
         let expected = Mounted { folder: "/mnt/my tenants".into(), scope: "stage".into() };
@@ -197,15 +208,25 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_held_is_the_one_that_was_found_wherever_its_path_leads() {
+        let top = tempfile::tempdir().expect("a folder");
+        let [above, moved, elsewhere] = ["above", "moved", "elsewhere"].map(|name| top.path().join(name));
+        for folder in [above.join("fief"), elsewhere.join("fief")] {
+            fs::create_dir_all(folder).expect("made");
+        }
+        let held = hold(&above.join("fief"), OFlag::empty()).expect("it is there");
+        fs::rename(&above, &moved).expect("renamed");
+        std::os::unix::fs::symlink(&elsewhere, &above).expect("linked");
+        assert_eq!(fs::read_link(way(&held)).expect("it is there"), moved.join("fief"));
+        // nothing of ours is mounted there
+        let mounted = Mounted { folder: above.join("fief"), scope: "fief".to_owned() };
+        assert!(!mounted.is_at(&held));
+    }
+
+    #[test]
     fn what_others_mount_under_our_name_is_not_ours() {
         for (from, to) in [("user_id=0", "user_id=1000"), ("fuse.fief", "fuse.sshfs"), ("fief:", "sshfs:")] {
             assert_eq!(mount_of(&OWN.replace(from, to)), None, "{to}");
         }
-    }
-
-    #[test]
-    fn paths_are_read_as_the_kernel_writes_them() {
-        assert_eq!(unescaped(r"/a\134b\011c\012"), PathBuf::from("/a\\b\tc\n"));
-        assert_eq!(unescaped(r"/odd\9"), PathBuf::from(r"/odd\9"));
     }
 }

@@ -8,10 +8,10 @@
 //! ```
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recvfrom, send, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -19,6 +19,7 @@ const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const REQUEST_DUMP: u16 = 0x301; // NLM_F_REQUEST | NLM_F_DUMP
 const REQUEST_ACK: u16 = 0x5; // NLM_F_REQUEST | NLM_F_ACK
+const ECHO: u16 = 0x8;
 const GENERIC_CONTROLLER: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -30,6 +31,10 @@ pub(crate) const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const TYPE_MASK: u16 = 0x3fff; // the bits above say: nested, byte order
+/// In the flags of a message: the table has changed since the dump began, so some of it may be missing.
+const INTERRUPTED: u16 = 0x10;
+/// So often a dump is asked for; where the table never rests, the last one counts.
+const DUMPS: usize = 20;
 
 /// The payloads of all messages of a dump.
 pub(crate) fn dump(protocol: SockProtocol, kind: u16, request: &[u8]) -> io::Result<Vec<Vec<u8>>> {
@@ -39,6 +44,12 @@ pub(crate) fn dump(protocol: SockProtocol, kind: u16, request: &[u8]) -> io::Res
 /// One change, and the kernel's word on it. `flags` are those of the kind of change, as NLM_F_CREATE.
 pub(crate) fn change(protocol: SockProtocol, kind: u16, flags: u16, request: &[u8]) -> io::Result<()> {
     ask(protocol, kind, REQUEST_ACK | flags, request).map(drop)
+}
+
+/// A change that makes something: the kernel's message about that.
+pub(crate) fn made(protocol: SockProtocol, kind: u16, flags: u16, request: &[u8]) -> io::Result<Vec<u8>> {
+    let told = ask(protocol, kind, REQUEST_ACK | ECHO | flags, request)?.into_iter().next();
+    told.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the kernel does not tell what it made"))
 }
 
 /// The number of a family of generic netlink.
@@ -56,6 +67,24 @@ fn ask(protocol: SockProtocol, kind: u16, flags: u16, request: &[u8]) -> io::Res
     let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
     // a kernel that never answers would hang the command
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(5))?;
+    let mut answer = Answer::default();
+    for _ in 0..DUMPS {
+        answer = ask_by(&socket, kind, flags, request)?;
+        if !answer.interrupted {
+            break;
+        }
+    }
+    Ok(answer.payloads)
+}
+
+/// What the kernel says to one request.
+#[derive(Debug, Default)]
+struct Answer {
+    payloads: Vec<Vec<u8>>,
+    interrupted: bool,
+}
+
+fn ask_by(socket: &OwnedFd, kind: u16, flags: u16, request: &[u8]) -> io::Result<Answer> {
     let mut message = Vec::with_capacity(HEADER + request.len());
     message.extend(((HEADER + request.len()) as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
@@ -63,20 +92,23 @@ fn ask(protocol: SockProtocol, kind: u16, flags: u16, request: &[u8]) -> io::Res
     message.extend([0; 8]);
     message.extend(request);
     send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
-    let mut found = Vec::new();
+    let mut answer = Answer::default();
     let mut buffer = vec![0; 65_536];
     loop {
-        let got = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
-        if !read_messages(&buffer[..got], &mut found)? {
-            return Ok(found);
+        let (got, from) = recvfrom::<NetlinkAddr>(socket.as_raw_fd(), &mut buffer)?;
+        // whoever administers the network namespace can send too, as the root of a container can in its own
+        let is_kernel = from.is_some_and(|from| from.pid() == 0);
+        if is_kernel && !read_messages(&buffer[..got], &mut answer)? {
+            return Ok(answer);
         }
     }
 }
 
 /// False: that was the last.
-fn read_messages(mut rest: &[u8], found: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+fn read_messages(mut rest: &[u8], answer: &mut Answer) -> io::Result<bool> {
     while let Some(length) = u32_at(rest, 0).map(|length| length as usize) {
         let Some(payload) = rest.get(HEADER..length) else { return Err(io::ErrorKind::InvalidData.into()) };
+        answer.interrupted |= u16_at(rest, 6).is_some_and(|flags| flags & INTERRUPTED != 0);
         match u16_at(rest, 4) {
             Some(DONE) => return Ok(false),
             Some(ERROR) => match u32_at(payload, 0).map(u32::cast_signed) {
@@ -84,7 +116,7 @@ fn read_messages(mut rest: &[u8], found: &mut Vec<Vec<u8>>) -> io::Result<bool> 
                 Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
                 None => return Err(io::ErrorKind::InvalidData.into()),
             },
-            _ => found.push(payload.to_owned()),
+            _ => answer.payloads.push(payload.to_owned()),
         }
         rest = rest.get(padded(length)..).unwrap_or_default();
     }
@@ -143,7 +175,52 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use fief_testkit::{Feature, require};
+    use nix::sys::socket::{bind, getsockname, sendto};
+
     use super::*;
+
+    const GET_LINKS: u16 = 18;
+
+    fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
+        let mut message = ((HEADER + payload.len()) as u32).to_ne_bytes().to_vec();
+        message.extend(kind.to_ne_bytes());
+        message.extend(flags.to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(payload);
+        message
+    }
+
+    fn route_socket() -> OwnedFd {
+        let own = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute);
+        let own = own.expect("a socket");
+        bind(own.as_raw_fd(), &NetlinkAddr::new(0, 0)).expect("a port of its own");
+        own
+    }
+
+    #[test]
+    fn what_somebody_else_sends_is_no_answer() {
+        if !require(Feature::Root) {
+            return;
+        }
+        let [asks, forges] = [route_socket(), route_socket()];
+        let port = getsockname::<NetlinkAddr>(asks.as_raw_fd()).expect("bound");
+        for forged in [message(16, 0, b"forged!!"), message(DONE, 0, &[0; 4])] {
+            sendto(forges.as_raw_fd(), &forged, &port, MsgFlags::empty()).expect("root may");
+        }
+        let answer = ask_by(&asks, GET_LINKS, REQUEST_DUMP, &[0; 16]).expect("the kernel answers");
+        assert!(!answer.payloads.is_empty() && !answer.payloads.iter().any(|payload| payload == b"forged!!"));
+    }
+
+    #[test]
+    fn a_dump_of_what_changed_meanwhile_is_known() {
+        for (flags, interrupted) in [(0x2, false), (0x2 | INTERRUPTED, true)] {
+            let mut answer = Answer::default();
+            let dump = [message(16, flags, b"link"), message(DONE, 0x2, &[0; 4])].concat();
+            assert!(!read_messages(&dump, &mut answer).expect("well formed"));
+            assert_eq!((answer.payloads.len(), answer.interrupted), (1, interrupted));
+        }
+    }
 
     #[test]
     fn attributes_are_read_over_their_padding() {
@@ -170,7 +247,7 @@ mod tests {
         message.extend(ERROR.to_ne_bytes());
         message.extend([0; 10]);
         message.extend((-1i32).to_ne_bytes());
-        let error = read_messages(&message, &mut Vec::new()).expect_err("EPERM");
+        let error = read_messages(&message, &mut Answer::default()).expect_err("EPERM");
         assert_eq!(error.raw_os_error(), Some(1));
     }
 }

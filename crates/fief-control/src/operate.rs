@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 
 use fief_bpf::admin::Admin;
 use fief_bpf::table::{Row, Table};
-use fief_bpf::{Context, Error, ErrorKind, Result, abi, process};
+use fief_bpf::{Context, Error, ErrorKind, Result, abi, charging, process};
 use nix::errno::Errno;
 
 use crate::schedule::policy_number;
@@ -221,6 +221,16 @@ impl Fief {
 
     /// The state is locked.
     pub(crate) fn bind_threads(&self, pid: i32, to: abi::fief_ref) -> Result<Bound> {
+        charging::attach(self.pins())?;
+        let bound = self.place_threads(pid, to);
+        if !matches!(bound, Ok(Bound { threads: 1.. })) {
+            // what is wrong with the process is the error to tell
+            let _ = self.settle_charging(None);
+        }
+        bound
+    }
+
+    fn place_threads(&self, pid: i32, to: abi::fief_ref) -> Result<Bound> {
         let admin = Admin::open(self.pins())?;
         let threads = cgroup::threads(pid);
         let known = process::open(pid).and_then(|process| process::identity(process.as_fd()));

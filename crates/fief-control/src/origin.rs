@@ -45,7 +45,7 @@ impl Origin {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let command = text(read("cmdline")).trim_end_matches('\0').replace('\0', " ");
         let login = text(read("loginuid")).trim().parse().ok().filter(|login| *login != NOBODY);
-        let unit = unit(&text(read("cgroup"))).map(str::to_owned);
+        let unit = unit(&read("cgroup"));
         let by = by(&name(Uid::effective().as_raw()), login.map(name).as_deref(), unit.as_deref());
         Self { by, command, file: file.map(Path::to_owned), pid: std::process::id(), answers: answers.to_vec() }
     }
@@ -67,14 +67,14 @@ fn by(user: &str, login: Option<&str>, unit: Option<&str>) -> String {
 
 /// The service that a process is in.
 pub(crate) fn unit_of(pid: i32) -> Option<String> {
-    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    unit(&cgroups).map(str::to_owned)
+    unit(&fs::read(format!("/proc/{pid}/cgroup")).ok()?)
 }
 
 /// By its cgroup in the unified hierarchy. Below a service's there may be others, as `fief exec` makes them.
-fn unit(cgroups: &str) -> Option<&str> {
-    let own = cgroup::in_unified(cgroups)?;
-    own.rsplit('/').find(|name| name.ends_with(".service") && !name.starts_with("user@"))
+fn unit(cgroups: &[u8]) -> Option<String> {
+    let mut names = cgroup::in_unified(cgroups)?.rsplit(|byte| *byte == b'/');
+    let unit = names.find(|name| name.ends_with(b".service") && !name.starts_with(b"user@"))?;
+    Some(String::from_utf8_lossy(unit).into_owned())
 }
 
 /// What sha256sum(1) says of the file, if this is its text.
@@ -114,11 +114,12 @@ mod tests {
 
     #[test]
     fn a_service_is_the_last_part_of_its_cgroup() {
-        assert_eq!(unit("1:cpu:/x\n0::/system.slice/fief.service\n"), Some("fief.service"));
-        assert_eq!(unit("0::/user.slice/user-0.slice/session-1.scope\n"), None);
-        assert_eq!(unit("0::/\n"), None);
-        assert_eq!(unit("0::/system.slice/nginx.service/fief/server\n"), Some("nginx.service"));
-        assert_eq!(unit("0::/user.slice/user-0.slice/user@0.service/app.slice/run-1.scope\n"), None);
+        let unit = |cgroups: &[u8]| unit(cgroups);
+        assert_eq!(unit(b"1:cpu:/x\n0::/system.slice/fief.service\n").as_deref(), Some("fief.service"));
+        assert_eq!(unit(b"0::/user.slice/user-0.slice/session-1.scope\n"), None);
+        assert_eq!(unit(b"0::/\n"), None);
+        assert_eq!(unit(b"0::/system.slice/nginx.service/fief/\xff\n").as_deref(), Some("nginx.service"));
+        assert_eq!(unit(b"0::/user.slice/user-0.slice/user@0.service/app.slice/run-1.scope\n"), None);
     }
 
     #[test]

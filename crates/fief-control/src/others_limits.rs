@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Limits of the CPU that others gave cgroups: under a scheduler of sched_ext the kernel does not hold them, and Fief's does not know them.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 
 use crate::cgroup;
 
-/// More are not looked at.
+/// More are not looked at. The upper ones come first: a user can make as many as it likes, but only below its own.
 const FOLDERS: usize = 10_000;
 /// So many are named.
 const NAMED: usize = 3;
@@ -14,7 +15,7 @@ const NAMED: usize = 3;
 /// The note for an apply that turns the scheduler on; `None`: no cgroup has a limit, or only version 1 has the controller.
 pub(crate) fn note() -> Option<String> {
     let top = cgroup::mount_point().ok()?;
-    let limited = limited_below(&top);
+    let limited = limited_below(&top, FOLDERS);
     let named: Vec<_> = limited.iter().take(NAMED).map(String::as_str).collect();
     let more = limited.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -27,11 +28,11 @@ pub(crate) fn note() -> Option<String> {
     })
 }
 
-/// Their paths from the top.
-fn limited_below(top: &Path) -> Vec<String> {
-    let (mut found, mut folders) = (Vec::new(), vec![top.to_owned()]);
+/// Their paths from the top, of the first so many folders.
+fn limited_below(top: &Path, most: usize) -> Vec<String> {
+    let (mut found, mut folders) = (Vec::new(), VecDeque::from([top.to_owned()]));
     let mut seen = 0;
-    while let Some(folder) = folders.pop().filter(|_| seen < FOLDERS) {
+    while let Some(folder) = folders.pop_front().filter(|_| seen < most) {
         seen += 1;
         let limit = fs::read_to_string(folder.join("cpu.max")).unwrap_or_default();
         let is_used =
@@ -60,6 +61,18 @@ mod tests {
             fs::write(folder.join("cpu.max"), limit).unwrap();
             fs::write(folder.join("cgroup.events"), format!("populated {used}\nfrozen 0\n")).unwrap();
         }
-        assert_eq!(limited_below(top.path()), ["a/b", "c"]);
+        assert_eq!(limited_below(top.path(), FOLDERS), ["a/b", "c"]);
+    }
+
+    #[test]
+    fn what_a_user_makes_below_its_own_hides_nothing_beside_it() {
+        let top = tempfile::tempdir().unwrap();
+        for name in ["a.user", "b.service", "c.user"] {
+            let folder = top.path().join(name);
+            (0..20).for_each(|number| fs::create_dir_all(folder.join(format!("{number}"))).unwrap());
+            fs::write(folder.join("cpu.max"), "100 1000\n").unwrap();
+            fs::write(folder.join("cgroup.events"), "populated 1\n").unwrap();
+        }
+        assert_eq!(limited_below(top.path(), 10), ["a.user", "b.service", "c.user"]);
     }
 }

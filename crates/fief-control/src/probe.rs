@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use fief_bpf::charging;
 use fief_bpf::files;
 use fief_bpf::ingress::{self, Part, Stand};
 use fief_bpf::lane;
@@ -165,7 +166,8 @@ impl Fief {
     fn try_objects(&self, config: &Config) -> Vec<Feature> {
         let scope = format!("{}-probe-{}", self.pins().scope(), std::process::id());
         let trial = Fief { pins: Pins::new(&scope) };
-        let loaded = open::install(trial.pins(), config).map(|()| "loaded, attached and pinned".to_owned());
+        let loaded = open::install(trial.pins(), config).and_then(|()| charging::attach(trial.pins()));
+        let loaded = loaded.map(|()| "loaded, attached and pinned".to_owned());
         let missing = loaded.as_ref().err().map(ToString::to_string);
         let mut features = vec![feature(
             "core object (descriptors, bind, charge) and front object (steer)",

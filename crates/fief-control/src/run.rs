@@ -5,9 +5,8 @@
 //! waits for the end of this one and takes down whatever a kill -9 would leave.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use fief_bpf::table::Table;
@@ -18,6 +17,7 @@ use crate::apply::ApplyOptions;
 use crate::children::{By, Running, Tell, Waiting, block_signals, cannot_run, own_command, tell_all};
 use crate::names::Names;
 use crate::namespace::sees_all_processes;
+use crate::noted::Noted;
 use crate::plan::Plan;
 use crate::tree::Tree;
 use crate::{Fief, Status, activation};
@@ -34,43 +34,6 @@ pub struct RunOptions {
     pub tell: Option<Tell>,
     /// Gets what is in force once every listener has a server, or after a few seconds.
     pub started: Option<fn(&Status)>,
-}
-
-/// The process of a `fief run`, as it is noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Runner {
-    pid: u32,
-    /// By it the run is told from a process that has its number later. `None`: an older version noted it.
-    started: Option<u64>,
-}
-
-impl Runner {
-    /// This process.
-    fn own() -> Self {
-        let pid = std::process::id();
-        Self { pid, started: process::started(pid.cast_signed()) }
-    }
-
-    fn parse(note: &str) -> Option<Self> {
-        let mut words = note.split_whitespace();
-        let pid = words.next()?.parse().ok()?;
-        Some(Self { pid, started: words.next().and_then(|word| word.parse().ok()) })
-    }
-
-    /// By numbers as this process sees them.
-    fn runs(self) -> bool {
-        match self.started {
-            Some(_) => process::started(self.pid.cast_signed()) == self.started,
-            None => Path::new("/proc").join(self.pid.to_string()).exists(),
-        }
-    }
-}
-
-impl fmt::Display for Runner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.pid)?;
-        self.started.map_or(Ok(()), |started| write!(f, " {started}"))
-    }
 }
 
 impl Fief {
@@ -90,7 +53,7 @@ impl Fief {
         // blocked before anything is in force, so that no signal comes between apply and the clean-up
         let signals = block_signals()?;
         // and guarded before, so that a kill -9 does not come between either
-        let own = Runner::own();
+        let own = Noted::own();
         self.make_run_dir()?;
         std::fs::write(self.run_file(), own.to_string()).context(|| "cannot note the run".into())?;
         let guard = self.start_guard(own);
@@ -146,8 +109,8 @@ impl Fief {
     }
 
     /// Of the `fief run` that has put in force what is.
-    fn runner(&self) -> Option<Runner> {
-        Runner::parse(&std::fs::read_to_string(self.run_file()).ok()?)
+    fn runner(&self) -> Option<Noted> {
+        Noted::parse(&std::fs::read_to_string(self.run_file()).ok()?)
     }
 
     /// The process of the `fief run` that has put in force what is, if it runs.
@@ -161,7 +124,7 @@ impl Fief {
     }
 
     /// Takes down what this run has left in force: not what somebody else has applied since it was taken down.
-    fn run_ends(&self, runner: Runner) -> Result<()> {
+    fn run_ends(&self, runner: Noted) -> Result<()> {
         // also what is left when nothing is in force: the lock that this took, the note, cgroups
         if self.runner() == Some(runner) || !self.installed() {
             self.down_locked()?;
@@ -187,7 +150,7 @@ impl Fief {
         self.runner().is_some_and(|runner| sees_all_processes() && !runner.runs())
     }
 
-    fn start_guard(&self, own: Runner) -> Result<Child> {
+    fn start_guard(&self, own: Noted) -> Result<Child> {
         own_command("run-guard")?
             .arg(own.to_string())
             .arg(self.pins().scope())
@@ -203,40 +166,9 @@ impl Fief {
 pub fn guard_main(args: &[OsString]) -> Result<()> {
     let refused = || Error::new(ErrorKind::Other, "run-guard is started by `fief run` alone");
     let [run, scope] = args else { return Err(refused()) };
-    let run = run.to_str().and_then(Runner::parse).ok_or_else(refused)?;
+    let run = run.to_str().and_then(Noted::parse).ok_or_else(refused)?;
     process::wait_end(run.pid.cast_signed()).context(|| format!("cannot wait for process {}", run.pid))?;
     let fief = Fief::with_scope(&scope.to_string_lossy());
     let _lock = fief.lock()?;
     fief.run_ends(run)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    fn runs(note: &str) -> bool {
-        Runner::parse(note).expect("a note").runs()
-    }
-
-    #[test]
-    fn who_has_the_number_of_a_run_later_is_not_the_run() {
-        let own = Runner::own();
-        let started = own.started.expect("it runs");
-        assert_eq!(own.to_string(), format!("{} {started}", own.pid));
-        assert_eq!(Runner::parse(&own.to_string()), Some(own));
-        assert!(own.runs());
-        assert!(!runs(&format!("{} {}", own.pid, started - 1)));
-    }
-
-    #[test]
-    fn a_run_that_an_older_version_noted_runs_while_its_number_is_somebodys() {
-        assert!(runs(&std::process::id().to_string()) && runs(&format!("{}\n", std::process::id())));
-        let mut ended = Command::new("true").spawn().expect("it starts");
-        ended.wait().expect("it ends");
-        assert!(!runs(&ended.id().to_string()) && !runs(&format!("{} 1", ended.id())));
-        assert_eq!(Runner::parse(""), None);
-        assert_eq!(Runner::parse("nobody 1"), None);
-    }
 }

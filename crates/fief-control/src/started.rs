@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use fief_bpf::process;
 
-use crate::namespace;
-use crate::{Fief, cgroup};
+use crate::{Fief, cgroup, namespace, patience};
 
 impl Fief {
     /// A file for each cgroup, by its number.
@@ -44,7 +43,7 @@ impl Fief {
 }
 
 fn note(notes: &Path, folder: &Path, pid: i32) -> std::io::Result<()> {
-    let Some((id, started)) = cgroup::id(folder).ok().zip(process::started(pid)) else { return Ok(()) };
+    let Some((id, started)) = cgroup::id(folder).ok().zip(process::started(pid)?) else { return Ok(()) };
     let numbers = namespace::of_numbers()?;
     fs::create_dir_all(notes)?;
     let mut file = fs::OpenOptions::new().create(true).append(true).open(notes.join(id.to_string()))?;
@@ -59,7 +58,7 @@ fn have_ended(notes: &Path, folder: &Path) -> bool {
         // elsewhere the number is another process's, or nobody's, while it runs
         words.next().filter(|of| numbers.is_some() && *of == numbers)?;
         let pid = i32::try_from(words.next()??).ok()?;
-        Some(process::started(pid) != Some(words.next()??))
+        Some(patience::started(pid).ok()? != Some(words.next()??))
     };
     note.is_some_and(|note| note.lines().all(|line| has_ended(line).unwrap_or(false)))
 }
@@ -91,8 +90,7 @@ mod tests {
         assert!(!have_ended(notes, folder), "one runs");
         let pid = servers[1].id().cast_signed();
         drop(servers[1].stdin.take());
-        let ended = || process::started(pid).is_none();
-        fief_testkit::wait_until(std::time::Duration::from_secs(20), ended).expect("it ends");
+        fief_testkit::wait_until(std::time::Duration::from_secs(20), || process::has_ended(pid)).expect("it ends");
         assert!(have_ended(notes, folder), "nobody has waited for it yet");
         servers[1].wait().expect("it ends");
         assert!(have_ended(notes, folder));
@@ -108,7 +106,8 @@ mod tests {
             fs::write(notes.path().join(id.to_string()), note).expect("written");
             have_ended(notes.path(), folder.path())
         };
-        let (here, started) = (namespace::of_numbers().expect("/proc"), process::started(own).expect("it runs"));
+        let (here, started) =
+            (namespace::of_numbers().expect("/proc"), process::started(own).expect("known").expect("it runs"));
         assert_eq!((has_ended(here, started), has_ended(here, started - 1)), (false, true));
         assert!(!has_ended(here + 1, started - 1), "by numbers of another namespace nobody can tell");
     }

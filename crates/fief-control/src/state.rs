@@ -82,10 +82,11 @@ impl Fief {
         }
     }
 
-    /// But for the note of sysctls that could not be given back.
+    /// But for the notes of sysctls that could not be given back, and of where lanes are that could not be removed.
     pub(crate) fn forget(&self) -> Result<()> {
-        let (dir, kept) = (self.run_dir(), self.sysctl_file());
-        let removed = if kept.exists() { remove_beside(&kept, &dir) } else { fs::remove_dir_all(&dir) };
+        let (dir, kept) = (self.run_dir(), [self.sysctl_file(), self.lane_places()]);
+        let is_left = kept.iter().any(|note| note.exists());
+        let removed = if is_left { remove_beside(&kept, &dir) } else { fs::remove_dir_all(&dir) };
         match removed {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             done => done.context(|| format!("cannot remove {}", dir.display())),
@@ -97,13 +98,13 @@ impl Fief {
     }
 }
 
-/// What is in a folder, but for one file.
-fn remove_beside(kept: &Path, folder: &Path) -> std::io::Result<()> {
+/// What is in a folder, but for some files.
+fn remove_beside(kept: &[PathBuf], folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         match entry.file_type()?.is_dir() {
-            _ if path == kept => {}
+            _ if kept.contains(&path) => {}
             true => fs::remove_dir_all(path)?,
             false => fs::remove_file(path)?,
         }

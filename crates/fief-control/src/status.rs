@@ -54,6 +54,9 @@ pub struct Status {
     /// Managed cgroups that are there.
     #[serde(serialize_with = "wire::paths")]
     pub units: Vec<PathBuf>,
+    /// CPU time is charged: somebody needs it.
+    #[serde(default = "wire::yes")]
+    pub charged: bool,
     /// Who holds shares, weights and limits of the CPU.
     pub scheduler: SchedulerView,
     /// What the policy asks for and something holds, and by what.
@@ -126,6 +129,7 @@ impl Fief {
             unguarded,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
             unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
+            charged: snapshot.charged,
             scheduler: snapshot.scheduler,
             listeners: here.listeners,
             problems,

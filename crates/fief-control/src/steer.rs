@@ -13,6 +13,7 @@ mod index;
 mod records;
 mod regions;
 mod shim;
+mod stands;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

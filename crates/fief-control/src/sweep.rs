@@ -30,8 +30,9 @@ impl Fief {
         Ok(gone)
     }
 
-    /// Forgets removed cgroups; what the operator should know of it.
+    /// Forgets removed cgroups, and those of servers that have ended; what the operator should know of it.
     pub(crate) fn sweep_gone(&self) -> Result<Vec<String>> {
+        self.sweep_dead_execs(&cgroup::own(self.pins().scope())?)?;
         let mut notes = Vec::new();
         let gone = self.forget_gone(&mut notes)?;
         notes.extend(

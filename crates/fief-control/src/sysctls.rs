@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use fief_bpf::{Context, Result};
 
-use crate::{Fief, namespace};
+use crate::Fief;
+use crate::namespace::{self, Known};
 
 pub(crate) const COOKIES: &str = "net.ipv4.tcp_syncookies";
 pub(crate) const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
@@ -34,7 +35,7 @@ const UNDER_WAY: Duration = Duration::from_millis(500);
 /// What to do about a sysctl that cannot be given back.
 const STAYS_NOTED: &str = "what it was stays noted; once it can be set, `fief down` gives it back";
 
-/// In a note: whose sysctls follow, by its inode.
+/// In a note: whose sysctls follow.
 const NETNS: &str = "netns";
 /// In a note: until when the kernel answered, in seconds since 1970.
 const ANSWERED: &str = "answered until";
@@ -42,44 +43,46 @@ const ANSWERED: &str = "answered until";
 /// Sysctls of a network namespace before they were changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
-    netns: u64,
+    netns: Known,
     values: Vec<(String, String)>,
     /// Until when the kernel answered every request with a cookie, if it does no more.
     answered_until: Option<SystemTime>,
 }
 
 impl Fief {
-    /// Sets sysctls of the caller's namespace.
-    pub(crate) fn set_sysctls(&self, netns: u64, wanted: &[(&str, &str)]) -> Result<()> {
+    /// Sets sysctls of the caller's namespace. Where all are as wanted they may be read-only.
+    pub(crate) fn set_sysctls(&self, netns: Known, wanted: &[(&str, &str)]) -> Result<()> {
         let mut noted = self.sysctls_before();
-        if !noted.iter().any(|before| before.netns == netns) {
+        if !noted.iter().any(|before| before.netns.is(netns)) {
             noted.push(Before { netns, ..Before::default() });
         }
-        let before = noted.iter_mut().find(|before| before.netns == netns).expect("it is there now");
+        let before = noted.iter_mut().find(|before| before.netns.is(netns)).expect("it is there now");
+        let mut others = Vec::new();
         for &(name, wanted) in wanted {
             let now = read(name)?;
             if now != wanted {
                 // what was noted, somebody else has changed since
                 before.values.retain(|(noted, _)| noted != name);
                 before.values.push((name.to_owned(), now));
+                others.push((name, wanted));
             }
         }
         if wanted.iter().any(|(name, _)| *name == TIMESTAMPS) {
             before.answered_until = None;
         }
         self.note_sysctls(&noted)?;
-        wanted.iter().try_for_each(|(name, wanted)| write(name, wanted))
+        others.into_iter().try_for_each(|(name, wanted)| write(name, wanted))
     }
 
     /// Gives the sysctls back that were changed, but for those named of this namespace, unless somebody else has changed them since.
     ///
     /// Timestamps later than others, as long as a cookie is good: a connection that the kernel makes of one has the offset that it
     /// finds then. With another one than its SYN-ACK had, its client takes what it is sent for old, and drops it (PAWS).
-    pub(crate) fn restore_sysctls(&self, netns: u64, keep: &[&str]) -> Result<()> {
+    pub(crate) fn restore_sysctls(&self, netns: Known, keep: &[&str]) -> Result<()> {
         let noted = self.sysctls_before();
         let (mut left, mut failed) = (Vec::new(), Ok(()));
         for mut before in noted {
-            let keep = if before.netns == netns { keep } else { &[] };
+            let keep = if before.netns.is(netns) { keep } else { &[] };
             if before.has(TIMESTAMPS) && !keep.contains(&TIMESTAMPS) && before.answered_until.is_none() {
                 before.answered_until = Some(SystemTime::now());
             }
@@ -109,15 +112,21 @@ impl Fief {
         failed.and(self.note_sysctls(&left))
     }
 
-    /// A policy has failed: what was changed for it since the note was `earlier` is given back.
+    /// A policy has failed: what was changed for it since the note was `earlier` is given back, or else stays noted.
     pub(crate) fn unset_sysctls(&self, earlier: &[Before]) -> Result<()> {
+        let (mut left, mut failed) = (earlier.to_vec(), Ok(()));
         for before in self.sysctls_before() {
-            let was = earlier.iter().find(|was| was.netns == before.netns);
+            let was = earlier.iter().find(|was| was.netns.is(before.netns));
             let is_new = |one: &&(String, String)| !was.is_some_and(|was| was.values.contains(one));
             let new: Vec<_> = before.values.iter().filter(is_new).cloned().collect();
-            give_back(before.netns, &new)?;
+            let given = give_back(before.netns, &new);
+            if given.is_err() {
+                left.retain(|was| !was.netns.is(before.netns));
+                left.push(before);
+            }
+            failed = failed.and(given);
         }
-        self.note_sysctls(earlier)
+        failed.and(self.note_sysctls(&left))
     }
 
     /// The notes as they stand, one for each namespace.
@@ -126,8 +135,8 @@ impl Fief {
     }
 
     /// What a sysctl of the caller's namespace is where Fief wants nothing of it.
-    pub(crate) fn sysctl_without_us(&self, netns: u64, name: &str) -> Result<String> {
-        let noted = self.sysctls_before().into_iter().find(|before| before.netns == netns);
+    pub(crate) fn sysctl_without_us(&self, netns: Known, name: &str) -> Result<String> {
+        let noted = self.sysctls_before().into_iter().find(|before| before.netns.is(netns));
         let value = noted.and_then(|before| before.values.into_iter().find(|(noted, _)| noted == name));
         value.filter(|_| is_ours(name)).map_or_else(|| read(name), |(_, value)| Ok(value))
     }
@@ -180,7 +189,7 @@ fn from_text(text: &str) -> Vec<Before> {
     let mut noted: Vec<Before> = Vec::new();
     for (name, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
         match (name, noted.last_mut()) {
-            (NETNS, _) => noted.push(Before { netns: value.parse().unwrap_or_default(), ..Before::default() }),
+            (NETNS, _) => noted.push(Before { netns: Known::read(value).unwrap_or_default(), ..Before::default() }),
             (ANSWERED, Some(before)) => {
                 let since = value.parse().ok().map(Duration::from_secs);
                 before.answered_until = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
@@ -193,7 +202,7 @@ fn from_text(text: &str) -> Vec<Before> {
 }
 
 /// The first error is the one to tell; the others are given back all the same.
-fn give_back(netns: u64, values: &[(String, String)]) -> Result<()> {
+fn give_back(netns: Known, values: &[(String, String)]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
@@ -226,8 +235,11 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use fief_testkit::{Feature, NetNs, require};
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
+    use crate::namespace::Namespace;
 
     /// Removes what it notes, also when a test fails.
     struct Noting(Fief);
@@ -258,7 +270,7 @@ mod tests {
         };
         let noted = |netns, value: &str| {
             let values = vec![(first.to_owned(), value.to_owned()), (second.to_owned(), "0".to_owned())];
-            Before { netns, values, answered_until: None }
+            Before { netns: Known::from(netns), values, answered_until: None }
         };
         fief.note_sysctls(&[noted(refuses, "what the kernel refuses"), noted(takes, "0")]).expect("noted");
         fs::write(fief.policy_file(0), "version = 1\n").expect("written");
@@ -275,12 +287,88 @@ mod tests {
         assert!(!fief.run_dir().exists());
     }
 
+    /// `name` tells the installations of tests apart.
+    fn noting(name: &str) -> Option<(Noting, NetNs)> {
+        let fief = Fief::with_scope(&format!("ff-{}-{name}", std::process::id()));
+        let is_possible = require(Feature::Root) && require(Feature::NetNs);
+        is_possible.then(|| (Noting(fief), NetNs::new(name).expect("a namespace")))
+    }
+
+    #[test]
+    fn another_namespace_with_the_number_of_one_that_is_gone_keeps_its_sysctls() {
+        let Some((noting, namespace)) = noting("renumbered") else { return };
+        let Noting(fief) = &noting;
+        let [(name, wanted), _] = ROUTES;
+        namespace.sysctl(name, wanted).expect("set");
+        let inode = fs::metadata(namespace.path()).expect("it is there").ino();
+        let gone = Known::read(&format!("{inode} {}", u64::MAX)).expect("a number and a cookie");
+        let before = Before { netns: gone, values: vec![(name.to_owned(), "0".to_owned())], answered_until: None };
+        fief.note_sysctls(&[before]).expect("noted");
+        fief.restore_all_sysctls().expect("nothing is left to give back");
+        let now = namespace.run(|| read(name).expect("it is there")).expect("in the namespace");
+        assert_eq!((now.as_str(), fief.sysctls_before()), (wanted, Vec::new()));
+    }
+
+    /// As in most containers; for the thread that calls it.
+    fn make_read_only() {
+        unshare(CloneFlags::CLONE_NEWNS).expect("root");
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private");
+        mount(Some("/proc/sys"), "/proc/sys", none, MsFlags::MS_BIND, none).expect("mounted");
+        let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(none, "/proc/sys", none, read_only, none).expect("mounted again");
+    }
+
+    #[test]
+    fn read_only_sysctls_that_are_as_wanted_are_left_as_they_are() {
+        let Some((noting, namespace)) = noting("readonly") else { return };
+        let Noting(fief) = &noting;
+        for (name, _) in ROUTES {
+            namespace.sysctl(name, "0").expect("set");
+        }
+        let set = || {
+            make_read_only();
+            fief.set_sysctls(Namespace::of_caller().expect("a namespace").known, &ROUTES)
+        };
+        let error = namespace.run(set).expect("in the namespace").expect_err("they are others");
+        assert!(error.to_string().contains(ROUTES[0].0), "{error}");
+        for (name, wanted) in ROUTES {
+            namespace.sysctl(name, wanted).expect("set");
+        }
+        namespace.run(set).expect("in the namespace").expect("nothing is to be changed");
+    }
+
+    #[test]
+    fn what_a_failed_policy_changed_stays_noted_where_it_cannot_be_given_back() {
+        let Some((noting, namespace)) = noting("unset") else { return };
+        let Noting(fief) = &noting;
+        for (name, _) in ROUTES {
+            namespace.sysctl(name, "0").expect("set");
+        }
+        let own = || Namespace::of_caller().expect("a namespace").known;
+        let noted = namespace.run(|| {
+            fief.set_sysctls(own(), &ROUTES).expect("set");
+            let noted = fief.sysctls_before();
+            make_read_only();
+            fief.unset_sysctls(&[]).expect_err("nothing can be written");
+            noted
+        });
+        let noted = noted.expect("in the namespace");
+        assert!(!noted.is_empty());
+        assert_eq!(fief.sysctls_before(), noted);
+        fief.unset_sysctls(&[]).expect("now it takes it");
+        assert_eq!(fief.sysctls_before(), []);
+        let now = namespace.run(|| ROUTES.map(|(name, _)| read(name).expect("it is there"))).expect("in it");
+        assert_eq!(now, ["0", "0"]);
+    }
+
     #[test]
     fn what_was_noted_of_namespaces_is_read_again() {
         let values = vec![(COOKIES.to_owned(), "1".to_owned())];
-        let before = Before { netns: 4_026_531_840, values, answered_until: None };
+        let before = Before { netns: Known::from(4_026_531_840), values, answered_until: None };
         let since = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
-        let answered = Before { netns: 2, answered_until: since, ..before.clone() };
+        let known = Known::read("2 3").expect("a number and a cookie");
+        let answered = Before { netns: known, answered_until: since, ..before.clone() };
         let text = [&before, &answered].map(Before::to_text).concat();
         assert!(!answered.may_return());
         assert_eq!(from_text(&text), [before, answered]);

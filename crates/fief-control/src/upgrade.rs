@@ -15,6 +15,7 @@ impl Fief {
         let done = upgrade::upgrade(self.pins())?;
         self.complete_doors()?;
         self.attach_orders_again()?;
+        self.settle_charging(None)?;
         Ok(done)
     }
 

@@ -71,8 +71,8 @@ pub struct LoadView {
     /// Connections that wait for accept, of the queue's length.
     pub queue_percent: u32,
     /// CPU time of the machine that was spent for somebody: not idle, and not on packets that found no socket of a
-    /// managed unit. In parts per million.
-    pub cpu_ppm: u32,
+    /// managed unit. In parts per million; `None`: no CPU time was charged.
+    pub cpu_ppm: Option<u32>,
     /// Connections that found the listen queue full, in the last second it looked at.
     pub drops_per_second: u32,
     /// How long ago the kernel side looked; it does when a connection request comes.
@@ -220,7 +220,7 @@ impl Fief {
                 listener: listener.to_owned(),
                 level: level(load.level),
                 queue_percent: load.queue_percent,
-                cpu_ppm: load.cpu_ppm,
+                cpu_ppm: (load.cpus > 0).then_some(load.cpu_ppm),
                 drops_per_second: load.drops,
                 age_ns: now.saturating_sub(load.looked_ns),
             });

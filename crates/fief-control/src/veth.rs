@@ -4,16 +4,17 @@
 
 use std::io;
 
-use fief_bpf::{Context, Result};
+use fief_bpf::{Context, ErrorKind, Result};
 use nix::sys::socket::SockProtocol;
 
 use crate::links;
-use crate::netlink::{self, NESTED, attribute_bytes, terminated};
+use crate::netlink::{self, NESTED, attribute, attribute_bytes, terminated, u32_at};
 
 const NEW_LINK: u16 = 16;
 const DELETE_LINK: u16 = 17;
 const CREATE_EXCLUSIVE: u16 = 0x600; // NLM_F_CREATE | NLM_F_EXCL
 const LINK_MTU: u16 = 4;
+const LINK_PEER: u16 = 5;
 const LINK_TX_QUEUES: u16 = 31;
 const LINK_RX_QUEUES: u16 = 32;
 const INFO_DATA: u16 = 2;
@@ -37,7 +38,8 @@ pub(crate) fn tag(scope: &str) -> String {
     format!("{:02x}", hash & 0xff)
 }
 
-/// Makes a pair with these names, of the sending end and of the receiving one; both are down, without an alias.
+/// Makes a pair with these names, of the sending end and of the receiving one; both are down, without an alias. Errors:
+/// [`ErrorKind::Exists`] an interface has one of them.
 pub(crate) fn make([sends, receives]: [String; 2], mtu: u32) -> Result<Pair> {
     let end = |name: &str| {
         let mut bytes = attribute_bytes(links::NAME, &terminated(name));
@@ -50,14 +52,22 @@ pub(crate) fn make([sends, receives]: [String; 2], mtu: u32) -> Result<Pair> {
     let kind = attribute_bytes(links::INFO_KIND, b"veth");
     let info = attribute_bytes(links::INFO | NESTED, &[kind, attribute_bytes(INFO_DATA | NESTED, &peer)].concat());
     let request = [header(0, 0, 0).to_vec(), end(&sends), info].concat();
-    netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, CREATE_EXCLUSIVE, &request)
-        .context(|| format!("cannot make the interfaces {sends} and {receives}"))?;
-    let index = |name: &str| {
-        nix::net::if_::if_nametoindex(name)
-            .map_err(io::Error::from)
-            .context(|| format!("cannot find the interface {name}"))
-    };
-    Ok(Pair { sends: index(&sends)?, receives: index(&receives)? })
+    let what = || format!("cannot make the interfaces {sends} and {receives}");
+    let told = netlink::made(SockProtocol::NetlinkRoute, NEW_LINK, CREATE_EXCLUSIVE, &request);
+    let told = told.context(what).map_err(|error| match error.kind() {
+        ErrorKind::Exists => {
+            error.remedy("an interface that is not of this installation has that name: rename or remove it")
+        }
+        _ => error,
+    })?;
+    // by what was made, and not by its name: that may be another one's by now
+    pair(&told).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData)).context(what)
+}
+
+/// The pair that a message about its sending end tells of.
+fn pair(message: &[u8]) -> Option<Pair> {
+    let peer = attribute(message.get(links::HEADER..)?, LINK_PEER)?;
+    Some(Pair { sends: u32_at(message, 4)?, receives: u32_at(peer, 0)? })
 }
 
 /// Says whose a pair is and takes both ends up.
@@ -85,4 +95,28 @@ fn header(index: u32, flags: u32, change: u32) -> [u8; links::HEADER] {
     bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
     bytes[12..16].copy_from_slice(&change.to_ne_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use fief_testkit::{Feature, NetNs, require};
+
+    use super::*;
+
+    #[test]
+    fn a_pair_is_known_by_what_was_made_and_a_name_that_is_taken_is_told() {
+        if !(require(Feature::Root) && require(Feature::NetNs)) {
+            return;
+        }
+        let namespace = NetNs::new("pairs").expect("a namespace");
+        let names = || ["fief-1s", "fief-1r"].map(str::to_owned);
+        let made = namespace.run(|| make(names(), 1500)).expect("in it").expect("made");
+        let there = namespace.run(links::list).expect("in it").expect("the kernel answers");
+        let name = |index| there.iter().find(|link| link.index == index).map(|link| (&*link.name, &*link.kind));
+        assert_eq!(name(made.sends), Some(("fief-1s", "veth")));
+        assert_eq!(name(made.receives), Some(("fief-1r", "veth")));
+        let error = namespace.run(|| make(names(), 1500)).expect("in it").expect_err("they are there");
+        assert_eq!(error.kind(), ErrorKind::Exists);
+        assert!(error.advice().is_some_and(|advice| advice.contains("rename")));
+    }
 }

@@ -191,7 +191,19 @@ impl Fief {
         let mut watch =
             Watch { fief: self.clone(), kernel, container, path, below, turn: 0, since_ns: 0, lock, _lock: held };
         watch.turn_over(lasts)?;
+        if self.ensure_charged()? {
+            watch.since_ns = now_ns()?;
+        }
         Ok(watch)
+    }
+
+    /// What was charged for its sake alone is no longer.
+    fn watch_ends(&self) -> Result<()> {
+        if !self.installed() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        if self.installed() { self.settle_charging(None) } else { Ok(()) }
     }
 }
 
@@ -226,6 +238,7 @@ impl Drop for Watch {
         // what fails here ends by itself
         let _ = self.kernel.end();
         let _ = fs::remove_file(&self.lock);
+        let _ = self.fief.watch_ends();
     }
 }
 

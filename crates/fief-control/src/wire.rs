@@ -48,6 +48,23 @@ pub(crate) fn counts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(
     Ok(counts.into_iter().map(|(word, count)| (keep(word), count)).collect())
 }
 
+/// What an older version did not tell.
+pub(crate) fn yes() -> bool {
+    true
+}
+
+/// What is of the moment, and takes no byte of a record: a record is read by versions with it and without.
+pub(crate) fn now<S: Serializer>(fact: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() { serializer.serialize_bool(*fact) } else { serializer.serialize_unit() }
+}
+
+pub(crate) fn now_or_yes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    if deserializer.is_human_readable() {
+        return bool::deserialize(deserializer);
+    }
+    <()>::deserialize(deserializer).map(|()| yes())
+}
+
 fn keep(word: String) -> &'static str {
     static WORDS: Mutex<Words> = Mutex::new(Words(BTreeSet::new()));
     WORDS.lock().unwrap_or_else(PoisonError::into_inner).keep(word)
@@ -106,6 +123,7 @@ mod tests {
             units: vec![UnitView { cgroup: None, container: "shop".into() }],
             class_listeners: Vec::new(),
             scheduler: SchedulerView::On { counts: vec![("picked", 3)], combined: Vec::new() },
+            charged: false,
         }
     }
 
@@ -114,6 +132,13 @@ mod tests {
         let text = serde_json::to_string(&snapshot()).expect("texts and numbers");
         let back: Snapshot = serde_json::from_str(&text).expect("the same");
         assert_eq!(format!("{back:?}"), format!("{:?}", snapshot()));
+    }
+
+    #[test]
+    fn an_older_agent_charges_always() {
+        let mut told = serde_json::to_value(snapshot()).expect("texts and numbers");
+        assert_eq!(told.as_object_mut().expect("an object").remove("charged"), Some(false.into()));
+        assert!(serde_json::from_value::<Snapshot>(told).expect("a snapshot").charged);
     }
 
     #[test]

@@ -11,9 +11,13 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// The mount point of cgroup2; on a machine with version 1 controllers it is usually `.../unified`.
 pub fn cgroup2_mount() -> Result<PathBuf> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo")
-        .map_err(|error| Error::io("read /proc/self/mountinfo", error))?;
+    let text = mountinfo().map_err(|error| Error::io("read /proc/self/mountinfo", error))?;
     find(&text).ok_or_else(|| Error::new(Kind::Missing, "no cgroup2 is mounted"))
+}
+
+/// Names in it may be any bytes; ours are text.
+fn mountinfo() -> std::io::Result<String> {
+    std::fs::read("/proc/self/mountinfo").map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn find(mountinfo: &str) -> Option<PathBuf> {
@@ -91,7 +95,7 @@ fn remove(path: &Path, top: &Path) {
 
 /// Removes the cgroups that dead processes left, and those of their installations.
 pub fn sweep_cgroups() -> usize {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let text = mountinfo().unwrap_or_default();
     let tops: Vec<PathBuf> = find(&text).into_iter().chain(find_cpu(&text)).collect();
     tops.iter().map(|top| sweep(top, top) + sweep(&top.join("fief"), top)).sum()
 }

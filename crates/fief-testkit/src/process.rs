@@ -113,9 +113,9 @@ impl Drop for Process {
 
 /// Whether a process has not ended yet; one that nobody has waited for has.
 pub fn lives(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     // the name is in parentheses and may hold anything; the state follows it
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    String::from_utf8_lossy(&stat).rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Runs a command to its end; its standard output, or an error with what it said.

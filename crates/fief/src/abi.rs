@@ -145,7 +145,7 @@ pub const FIEF_UNBIND: fief_option = 3;
 pub const FIEF_STAGE: fief_option = 4;
 /// fresh socket: becomes a second descriptor of the staged container, same rights
 pub const FIEF_DUP: fief_option = 5;
-/// fresh socket: becomes a descriptor of the thread's container, rights use and read
+/// fresh socket: becomes a descriptor of the thread's container; __u32: rights
 pub const FIEF_OPEN_BINDING: fief_option = 6;
 /// this container becomes a child of the caller's container
 pub const FIEF_ADOPT: fief_option = 7;

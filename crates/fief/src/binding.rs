@@ -27,7 +27,7 @@ impl<'a> Binding<'a> {
         let before = match option::call(own.as_fd(), abi::FIEF_ENTER) {
             Ok(()) => None,
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                let before = open_current()?;
+                let before = open_to_return()?;
                 own.bind_thread()?;
                 Some(before)
             }
@@ -48,6 +48,14 @@ impl Drop for Binding<'_> {
             let _ = option::call(self.own.as_fd(), abi::FIEF_UNBIND);
         }
     }
+}
+
+/// What the thread is bound to, with all that it may do there now: whoever is bound by it again may do no less.
+fn open_to_return() -> Result<Container> {
+    let fail = |e| Error::new("cannot open the thread's container", e);
+    let fd = option::fresh_socket().map_err(fail)?;
+    option::set(fd.as_fd(), abi::FIEF_OPEN_BINDING, &abi::FIEF_RIGHTS_ALL).map_err(fail)?;
+    Ok(Container::of(fd))
 }
 
 /// A descriptor of the calling thread's container, to use and read only. The container of an unmanaged thread's home

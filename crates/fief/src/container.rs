@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 use crate::file::{FileLabel, assign_file};
 use crate::option;
 
+const NAME: &str = "a name has 1 to 31 bytes of ASCII, without `/` and control characters";
+
 /// A resource container. Dropping it closes the descriptor; the container ends with the last descriptor and binding.
 ///
 /// Threads that bind often should each have a descriptor of their own ([`Container::duplicate`]): the kernel locks a
@@ -49,7 +51,7 @@ impl Options {
 
     /// Makes a child of the calling thread's container.
     pub fn create(self) -> Result<Container> {
-        let fail = |e| Error::new("cannot create a container", e);
+        let fail = |e| Error::new("cannot create a container", e).invalid_unless("a weight is 1 to 10000");
         let fd = option::fresh_socket().map_err(fail)?;
         let args = abi::fief_create { flags: self.flags, weight: self.weight };
         if self.flags == 0 && self.weight == 0 {
@@ -83,6 +85,11 @@ impl Container {
         let container = Self { fd };
         container.info()?;
         Ok(container)
+    }
+
+    /// Takes a descriptor that may lack the right to read.
+    pub(crate) fn of(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 
     /// A second descriptor of the same container with the same rights, without the first one's lock.
@@ -226,8 +233,9 @@ impl Container {
 
     /// Names it: one component of a path, at most 31 bytes, no `/`.
     pub fn set_name(&self, name: &str) -> Result<()> {
-        let fail = |e| Error::new("cannot name a container", e);
-        if name.is_empty() || name.len() >= abi::FIEF_NAME_LEN as usize || name.contains('/') {
+        let fail = |e| Error::new("cannot name a container", e).invalid_unless(NAME);
+        // what follows a NUL the kernel side would not see
+        if name.is_empty() || name.len() >= abi::FIEF_NAME_LEN as usize || name.contains(['/', '\0']) {
             return Err(fail(std::io::Error::from_raw_os_error(libc::EINVAL)));
         }
         option::set_bytes(self.as_fd(), abi::FIEF_SET_NAME, name.as_bytes()).map_err(fail)
@@ -271,7 +279,7 @@ impl Container {
     ///
     /// Errors: not enabled (the policy in force does not say `label-files = true`); denied (the file is neither open for
     /// writing nor the caller's own); conflict (it has a label); invalid (no regular file, or one of a file system without
-    /// a disk, such as tmpfs); quota (1024 labels of one user); full (65,536 labels of all).
+    /// a disk, such as tmpfs); quota (1024 labels of one user); full (57,344 labels of all users, 65,536 with root's).
     pub fn assign_file(&self, file: impl AsFd) -> Result<FileLabel> {
         let _bound = self.bind()?;
         assign_file(file)

@@ -17,9 +17,10 @@ use crate::reason::Reason;
 pub struct Drops {
     /// By the kernel, because a queue of the socket was full.
     pub overflowed: u64,
-    /// By the policy, connection requests and requests, at any listener of the address; 0 where no policy names it.
+    /// By the policy, connection requests and requests, at any listener of the address; 0 where no policy names it, and where no class
+    /// of its clients is below the home of the server's unit.
     pub refused: u64,
-    /// The last notice; it changes at most once in 10 ms.
+    /// The last notice; it changes at most once in 10 ms. The policy's are told of classes below the home of the server's unit.
     pub last: Option<Notice>,
 }
 

@@ -43,6 +43,8 @@ pub enum ErrorKind {
 pub struct Error {
     what: &'static str,
     source: io::Error,
+    /// What a value has to be, where [`ErrorKind::Invalid`] says that it is not.
+    valid: Option<&'static str>,
 }
 
 /// Result with [`Error`].
@@ -50,7 +52,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(what: &'static str, source: io::Error) -> Self {
-        Self { what, source }
+        Self { what, source, valid: None }
+    }
+
+    /// The same; where a value is out of its range, it says what that is.
+    pub(crate) fn invalid_unless(mut self, valid: &'static str) -> Self {
+        self.valid = Some(valid);
+        self
     }
 
     /// Which kind of failure it is.
@@ -88,6 +96,7 @@ impl fmt::Display for Error {
             ErrorKind::NotEnabled => f.write_str("; say `label-files = true` in the policy"),
             ErrorKind::NoRing => f.write_str("; open one in this thread, a fork's child has none"),
             ErrorKind::Quota => f.write_str("; close containers that are not used, or raise the quota"),
+            ErrorKind::Invalid => self.valid.map_or(Ok(()), |valid| write!(f, "; {valid}")),
             _ => Ok(()),
         }
     }

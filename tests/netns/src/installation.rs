@@ -124,8 +124,8 @@ impl Installation {
     pub(crate) fn forget_sysctls(&self) {
         let note = Path::new("/run/fief").join(self.scope()).join("sysctls");
         let (Ok(text), Ok(own)) = (fs::read_to_string(&note), fs::metadata("/proc/thread-self/ns/net")) else { return };
-        let of_own = format!("netns = {}", own.ino());
-        if !text.lines().any(|line| line == of_own) {
+        let of_own = format!("netns = {} ", own.ino());
+        if !text.lines().any(|line| line.starts_with(&of_own)) {
             // where it stays, `down` waits
             let _ = fs::remove_file(note);
         }

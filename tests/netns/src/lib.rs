@@ -4,6 +4,7 @@
 //! A test's body runs in a process of its own inside the managed cgroup: the test starts itself again there. What it
 //! asserts fails the process, and that fails the test.
 
+mod away;
 mod calls;
 mod charged;
 mod child;
@@ -13,6 +14,7 @@ pub mod front;
 mod held;
 mod installation;
 pub mod machine;
+mod never_closed;
 mod own_page;
 mod passing;
 mod python;
@@ -29,6 +31,7 @@ mod stepping;
 mod table;
 mod user;
 
+pub use away::Away;
 pub use calls::{fresh_socket, multipath_socket, set_option, unacknowledged};
 pub use charged::{is_about, ms, own_clock, used};
 pub use child::{Child, Door, clone_into, fork};
@@ -36,6 +39,7 @@ pub use dial::{connect_from, connect_once_served, connect_with_bytes};
 pub use foreign::Foreign;
 pub use held::{cpu_group, has_its_tenth};
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary, two_classes};
+pub use never_closed::NeverClosed;
 pub use own_page::{OwnPage, now_ns};
 pub use passing::{receive, send};
 pub use python::python_server;

@@ -12,7 +12,7 @@ use fief_bpf::map::MapCore;
 use fief_control::{Asker, Attribute, Fief, Holder, Node, Reference};
 use fief_testkit::wait_until;
 use fief_tests_netns::{
-    Child, Door, Installation, NOBODY, SOON, Setup, become_user, drop_capabilities, fork, in_unit_of,
+    Child, Door, Installation, NOBODY, PLAIN_POLICY, SOON, Setup, become_user, drop_capabilities, fork, in_unit_of,
 };
 use nix::errno::Errno;
 
@@ -130,6 +130,28 @@ fn what_is_asked_for_is_done_for_the_thread_that_asks_and_nobody_else() {
         assert_eq!(errno(fief.make_asked(again.asks(), made, "x")), Errno::ESTALE);
         assert!(!fief.nodes().unwrap().iter().any(|node| node.name == "x"));
     });
+}
+
+/// A user's first bind makes the first record of a thread, without the lock of the state.
+#[test]
+fn what_a_user_binds_is_charged_though_nothing_else_is() {
+    let installation = Installation::with(&Setup::default());
+    let fief = installation.fief();
+    let charges = || fief.snapshot().unwrap().charged;
+    std::fs::remove_dir(installation.cgroup()).unwrap();
+    installation.apply(PLAIN_POLICY).unwrap();
+    let user = Waits::new(NOBODY);
+    let place = fief.place_asked(user.asks()).unwrap();
+    let made = fief.make_asked(user.asks(), place, "made").unwrap();
+    assert_eq!(errno(fief.bind_asked(user.asks(), 1, made)), Errno::ESRCH);
+    assert!(!charges(), "no thread has a container");
+    fief.bind_asked(user.asks(), user.child.pid(), made).unwrap();
+    assert!(charges());
+    installation.apply(PLAIN_POLICY).unwrap();
+    assert!(charges());
+    user.ends();
+    installation.apply(PLAIN_POLICY).unwrap();
+    assert!(!charges());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use std::os::fd::AsFd;
 
-use fief::{Container, State};
+use fief::{Container, ErrorKind, Rights, State};
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::process;
@@ -186,6 +186,32 @@ fn a_thread_that_leaves_guards_out_of_order_ends_at_home() {
         assert_eq!(fief::current(&watch).unwrap(), home);
         drop(containers);
         wait_until(SOON, || unnamed() == 1).unwrap();
+    });
+}
+
+/// The kernel remembers three that are entered; what the fourth one restores by a descriptor allows no less than they did.
+#[test]
+fn a_fourth_guard_gives_the_thread_its_rights_back() {
+    in_unit("a_fourth_guard_gives_the_thread_its_rights_back", || {
+        let containers: Vec<_> = (0..4).map(|_| Container::create().unwrap()).collect();
+        let third = containers[2].info().unwrap();
+        {
+            let _guards: Vec<_> = containers[..3].iter().map(|container| container.bind().unwrap()).collect();
+            drop(Container::create().expect("the third one's rights"));
+            drop(containers[3].bind().unwrap());
+            let mut made = Container::create().expect("the third one's rights are back");
+            assert_eq!(made.info().unwrap().parent, Some(third.id));
+            made.renew().unwrap();
+            containers[3].adopt().unwrap();
+        }
+        // nor does it take a right to read
+        let usable = containers[2].duplicate().unwrap();
+        usable.keep_rights(Rights::USE).unwrap();
+        let _guards: Vec<_> =
+            [&containers[0], &containers[1], &usable].map(|container| container.bind().unwrap()).into();
+        drop(containers[3].bind().unwrap());
+        assert_eq!(fief::current(&containers[0]).unwrap(), (third.id, third.generation));
+        assert_eq!(Container::create().unwrap_err().kind(), ErrorKind::Denied, "it has no more than before");
     });
 }
 

@@ -13,6 +13,8 @@ use fief_control::{ApplyOptions, Fief, Hierarchy, LetGo, ManageOptions, Schedule
 use fief_testkit::{Cgroup, Process, SchedStat, cpus, pin_command, require_if, sweep_cgroups, wait_until};
 use fief_tests_netns::{SOON, cpu_group, fief_binary, has_its_tenth, kill_before, kill_when};
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 /// For what others on the machine can hold up.
 const AT_LAST: Duration = Duration::from_secs(300);
@@ -374,8 +376,39 @@ fn a_killed_apply_leaves_no_mover_that_is_not_noted() {
         wait_until(SOON, || movers(scope).is_empty()).expect("it ends with the one that was to note it");
     }
     assert!(apply().status().unwrap().success());
-    let noted: u32 = fs::read_to_string(&note).unwrap().parse().unwrap();
-    assert_eq!(movers(scope), [noted]);
+    assert_eq!(movers(scope), [noted(&note)]);
     divided.fief.down().unwrap();
     assert!(movers(scope).is_empty());
+}
+
+/// The process that a note names: by its number and when it started.
+fn noted(note: &Path) -> u32 {
+    fs::read_to_string(note).unwrap().split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Anybody chooses the words that a process is started with, and may get its number.
+#[test]
+fn who_has_the_number_and_the_words_of_a_mover_is_not_ended_in_its_place() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let divided = Divided::with(hierarchy, "[container.site]\n");
+    let scope = divided.fief.pins().scope();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    let programs = "[container.site]\nprograms = \"site/cgi\"\n[container.\"site/cgi\"]\ncpu.limit = \"10%\"\n";
+    fs::write(&file, policy(programs)).unwrap();
+    let mut apply = Command::new(fief_binary());
+    apply.arg("apply").arg(&file).env("FIEF_SCOPE", scope).stdin(Stdio::null()).stdout(Stdio::null());
+    assert!(apply.status().unwrap().success());
+    // it opens a pipe with nobody at the other end, and waits
+    mkfifo(&folder.path().join("run-move"), Mode::S_IRWXU).unwrap();
+    let mut alike = Command::new("cat");
+    alike.args(["run-move", scope]).current_dir(folder.path()).stdin(Stdio::null());
+    let mut alike = Process::start(alike).unwrap();
+    let note = Path::new("/run/fief").join(scope).join("move.pid");
+    let mover = noted(&note);
+    let text = fs::read_to_string(&note).unwrap();
+    fs::write(&note, text.replacen(&mover.to_string(), &alike.pid().to_string(), 1)).unwrap();
+    wait_until(AT_LAST, || !movers(scope).contains(&mover)).expect("it is no longer the one that is noted");
+    divided.fief.down().unwrap();
+    assert!(alike.try_wait().is_none(), "it was ended");
 }

@@ -2,20 +2,27 @@
 //! What an unprivileged holder of containers may not do: reach other people's, or be charged elsewhere than below its
 //! home.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fief::{Container, ErrorKind, Rights};
+use fief::{Container, ErrorKind, Options, Rights, Usage};
 use fief_bpf::abi;
-use fief_control::Fief;
-use fief_testkit::{Cgroup, Process, cgroup2_mount, require_if, wait_until};
+use fief_control::{ContainerView, Fief};
+use fief_testkit::{
+    Cgroup, Family, Feature, NetNs, Process, cgroup2_mount, read_until, require, require_if, run, wait_until,
+};
+use fief_tests_netns::front::{self, Door, Front, anywhere, plain};
 use fief_tests_netns::{
-    Installation, NOBODY, Ring, SOON, Setup, all_end, become_user, fork, fresh_socket, in_unit, receive, record, role,
-    send, set_option, spin,
+    Installation, NOBODY, Ring, SOON, Setup, all_end, become_user, connect_once_served, fork, fresh_socket, in_unit,
+    python_server, receive, record, role, send, set_option, spin, unnamed,
 };
 use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
 
 /// Where the parts of a test meet.
 fn meeting() -> PathBuf {
@@ -56,11 +63,11 @@ fn play_two(name: &str, setup: &Setup<'_>, home: Option<&str>) {
 
 fn wait_for(stream: &UnixStream) {
     let mut byte = [0];
-    std::io::Read::read_exact(&mut &*stream, &mut byte).unwrap();
+    (&*stream).read_exact(&mut byte).unwrap();
 }
 
 fn tell(stream: &UnixStream) {
-    std::io::Write::write_all(&mut &*stream, b".").unwrap();
+    (&*stream).write_all(b".").unwrap();
 }
 
 #[test]
@@ -94,6 +101,13 @@ fn an_accomplice_outside_does_not_lift_a_container_out_of_its_limits() {
     }
 }
 
+/// Rights of a descriptor of what the thread is bound to, where all are asked for.
+fn opened_with_all_rights() -> Rights {
+    let opened = fresh_socket();
+    set_option(&opened, abi::FIEF_OPEN_BINDING, &abi::FIEF_RIGHTS_ALL.to_ne_bytes()).unwrap();
+    Container::from_fd(opened).unwrap().info().unwrap().rights
+}
+
 #[test]
 fn a_passed_descriptor_allows_what_its_rights_say() {
     let policy = "version = 1\n[container.unit]\n[container.other]\n";
@@ -118,9 +132,13 @@ fn a_passed_descriptor_allows_what_its_rights_say() {
                 assert!(!again.info().unwrap().rights.contains(Rights::ADMINISTER));
                 let copy = again.duplicate().unwrap();
                 assert_eq!(copy.set_weight(9).unwrap_err().kind(), ErrorKind::Denied);
+                assert_eq!(opened_with_all_rights(), Rights::USE | Rights::READ);
             }
             fief::unbind(&usable).unwrap();
             assert_eq!(fief::current(&usable).unwrap(), home);
+            assert!(!opened_with_all_rights().contains(Rights::ADMINISTER), "home is the policy's");
+            let short = set_option(fresh_socket(), abi::FIEF_OPEN_BINDING, &[15]);
+            assert_eq!(short, Err(Errno::EINVAL));
             tell(&over);
         }
         Some(_) => {
@@ -192,7 +210,7 @@ fn another_thread_is_bound_only_by_who_may_signal_it_and_stands_above_it() {
                 wait_until(SOON, || container.bind_other(users.pid()).is_ok()).unwrap();
                 assert_eq!(container.bind_other(i32::MAX).unwrap_err().kind(), ErrorKind::NoThread);
                 // all capabilities in a namespace of its own are none here
-                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).unwrap();
+                unshare(CloneFlags::CLONE_NEWUSER).unwrap();
                 assert_eq!(container.bind_other(roots.pid()).unwrap_err().kind(), ErrorKind::Denied);
             })
             .finish();
@@ -335,4 +353,198 @@ fn values_that_are_too_short_or_out_of_range_are_refused() {
             Err(Errno::EINVAL)
         );
     });
+}
+
+/// A container of these flags and this weight, as a program without our library asks for it.
+fn made(flags: u32, weight: u32) -> Result<OwnedFd, Errno> {
+    let fresh = fresh_socket();
+    set_option(&fresh, abi::FIEF_CREATE, &[flags.to_ne_bytes(), weight.to_ne_bytes()].concat()).map(|()| fresh)
+}
+
+#[test]
+fn a_container_is_made_as_it_is_asked_for_or_not_at_all() {
+    in_unit("a_container_is_made_as_it_is_asked_for_or_not_at_all", || {
+        for (flags, weight) in [(0, 10_001), (0, u32::MAX), (2, 0), (u32::MAX, 100)] {
+            assert_eq!(made(flags, weight).err(), Some(Errno::EINVAL), "{flags} {weight}");
+        }
+        let error = Options::new().weight(10_001).create().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().ends_with("; a weight is 1 to 10000"), "{error}");
+        assert_eq!(unnamed(), 0);
+        let most = Container::from_fd(made(abi::FIEF_CREATE_PASS_UP, 10_000).unwrap()).unwrap();
+        assert_eq!(most.attributes().unwrap().weight, 10_000);
+    });
+}
+
+/// A name that were cut would be that of another container that begins in the same way.
+#[test]
+fn a_name_that_does_not_fit_is_refused() {
+    in_unit("a_name_that_does_not_fit_is_refused", || {
+        let container = Container::create().unwrap();
+        let longest = "a".repeat(31);
+        container.set_name(&longest).unwrap();
+        for length in [32, 33, 64, 4096] {
+            let long = vec![b'a'; length];
+            assert_eq!(set_option(&container, abi::FIEF_SET_NAME, &long), Err(Errno::EINVAL), "{length}");
+        }
+        for name in ["", "a/b", "a\0b", "\u{fc}", &"a".repeat(32)] {
+            let error = container.set_name(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}");
+            assert!(error.to_string().contains("; a name has 1 to 31 bytes"), "{error}");
+        }
+        assert_eq!(container.info().unwrap().name, longest);
+        // what stands behind the end of a string in its buffer is nobody's name
+        let mut buffer = [b'b'; 64];
+        buffer[3] = 0;
+        set_option(&container, abi::FIEF_SET_NAME, &buffer).unwrap();
+        assert_eq!(container.info().unwrap().name, "bbb");
+    });
+}
+
+/// Clients of 10.1/16 are gold's, at every address.
+const GOLDEN: &str = r#"
+version = 1
+[container.shop]
+[container."shop/gold"]
+[container.other]
+[listener.web]
+address = "0.0.0.0:8080"
+classes = "shared"
+[[listener.web.client]]
+from = ["10.1.0.0/16"]
+container = "shop/gold"
+[[listener.web.client]]
+from = ["any"]
+container = "shop"
+"#;
+const SENT: usize = 4 << 20;
+
+/// Listens where the policy's listener does, and is its own client, from an address of gold's. Whether it is told of clients that the
+/// policy refused.
+fn serve_oneself(elsewhere: bool) -> bool {
+    if elsewhere {
+        // root in a user namespace of its own: everybody can
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        for words in ["link set lo up", "addr add 10.1.0.1/32 dev lo"] {
+            run(Command::new("ip").args(words.split(' '))).unwrap();
+        }
+    }
+    let listener = TcpListener::bind("0.0.0.0:8080").unwrap();
+    let client = std::thread::spawn(|| {
+        let mut stream = TcpStream::connect("10.1.0.1:8080").unwrap();
+        assert_eq!(stream.local_addr().unwrap().ip().to_string(), "10.1.0.1");
+        stream.write_all(&vec![7; SENT]).unwrap();
+    });
+    let mut received = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
+    client.join().unwrap();
+    assert_eq!(received.len(), SENT);
+    let drops = fief::drops(&listener).unwrap();
+    drops.last.is_some()
+}
+
+fn view(fief: &Fief, path: &str) -> ContainerView {
+    fief.snapshot().unwrap().containers.into_iter().find(|container| container.path == path).unwrap()
+}
+
+/// What its packets and connections make of it.
+fn received(usage: Usage) -> [u64; 5] {
+    [usage.bytes_in, usage.bytes_out, usage.receive_ns, usage.syns_seen, usage.accepts]
+}
+
+#[test]
+fn who_listens_at_an_address_of_the_policy_makes_nobody_elses_class_pay() {
+    const TOLD: &str = "FIEF_TEST_TOLD";
+    let name = "who_listens_at_an_address_of_the_policy_makes_nobody_elses_class_pay";
+    if let Some(place) = role() {
+        let told = serve_oneself(place == "elsewhere");
+        assert_eq!(told, std::env::var_os(TOLD).is_some(), "told of gold's clients");
+        return;
+    }
+    if !require(Feature::NetNs) {
+        return;
+    }
+    let servers = NetNs::new("servers").unwrap();
+    servers.ip("addr add 10.1.0.1/32 dev lo").unwrap();
+    let installation = servers.run(|| Installation::new(GOLDEN, "shop")).unwrap();
+    let guests = Cgroup::new("guests").unwrap();
+    servers.run(|| installation.manage(guests.path(), Some("other"), false)).unwrap();
+    let fief = installation.fief();
+    // one of gold's clients was refused
+    let gold = view(fief, "shop/gold");
+    let mut refused = abi::fief_notice { time_ns: 1, count: 1, ..Default::default() };
+    refused.verdict.container = abi::fief_ref { id: gold.id, generation: gold.generation };
+    refused.verdict.reason = abi::FIEF_SYN_RATE as u8;
+    let notices = fief.pins().open_map("last_notices").unwrap();
+    for listener in 0..abi::FIEF_MAX_LISTENERS {
+        fief_bpf::record::update(&notices, listener, &refused).unwrap();
+    }
+    let own = installation.cgroup();
+    for (cgroup, place, payer, is_told) in [
+        (guests.path(), "here", "other", false),
+        (guests.path(), "elsewhere", "other", false),
+        // a server whose home is above the classes
+        (own.as_path(), "here", "shop/gold", true),
+        (own.as_path(), "elsewhere", "shop/gold", false),
+    ] {
+        let before = ["shop/gold", "other"].map(|path| (path, view(fief, path).usage));
+        let mut part = installation.part(Some(cgroup), name, place);
+        servers.enter(&mut part);
+        if is_told {
+            part.env(TOLD, "1");
+        }
+        let done = Process::start(part).unwrap().finish(Duration::from_secs(60)).unwrap();
+        assert!(done.status.success(), "the server failed, {place} for {payer}");
+        for (path, before) in before {
+            let (after, before) = (received(view(fief, path).usage), received(before));
+            let more: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+            if path == payer {
+                assert!(more[0] >= SENT as u64 && more[2] > 0 && more[4] == 1, "{place} for {payer}: {more:?}");
+            } else {
+                assert_eq!(more, [0; 5], "{place} for {payer}: {path} pays too");
+            }
+        }
+    }
+}
+
+/// The door rules the requests of each class, and the server's unit pays for them: the first one by its verdict, later ones as they pass.
+#[test]
+fn a_server_beside_the_classes_pays_for_what_the_door_lets_through_to_it() {
+    if !(front::ready() && require(Feature::Python)) {
+        return;
+    }
+    let policy = r#"
+[container.web]
+[container.shop]
+[container."shop/rest"]
+[listener.plain]
+address = "[::]:80"
+queue = false
+[[listener.plain.client]]
+from = ["any"]
+container = "shop/rest"
+[[listener.plain.request]]
+path = "/gold/*"
+container = "shop"
+"#;
+    for door in Door::GUARDS {
+        let front = Front::new(door, policy);
+        let mut command = front.server_command("python3");
+        command.args(["-c", &python_server("    do_GET = answer")]).stderr(Stdio::null());
+        let _server = Process::start(command).unwrap();
+        let mut stream = connect_once_served(&front.topology.clients, anywhere(Family::V4), plain(Family::V4));
+        for path in ["/first", "/gold/second", "/third"] {
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n").as_bytes()).unwrap();
+            let answer = format!("served {path}\n");
+            assert!(read_until(&mut stream, &answer).contains(&answer), "{door:?}");
+        }
+        let fief = front.installation().fief();
+        for class in ["shop", "shop/rest"] {
+            let usage = view(fief, class).usage;
+            let paid = (usage.bytes_in, usage.bytes_out, usage.receive_ns, usage.accepts);
+            assert_eq!(paid, (0, 0, 0, 0), "{door:?}: {class}");
+        }
+        let web = view(fief, "web").usage;
+        assert!(web.bytes_in > 0 && web.receive_ns > 0 && web.accepts >= 1, "{door:?}: {web:?}");
+    }
 }

@@ -8,7 +8,7 @@ use fief_bpf::table::Table;
 use fief_bpf::{ingress, open, queue};
 use fief_control::{Applied, ApplyOptions, Error, Fief};
 use fief_testkit::{Feature, NetNs, require, wait_until};
-use fief_tests_netns::SOON;
+use fief_tests_netns::{Away, SOON};
 
 /// A policy of one container and one listener, for whose clients it is. `front`: what it says of the door; `listener`: more of that.
 fn policy(container: &str, front: &str, listener: &str) -> String {
@@ -23,9 +23,10 @@ fn former(queue: &str) -> String {
     policy("former", "interfaces = [\"a0\"]\nhandshake = \"own\"", queue)
 }
 
-/// Wants more: another container, another queue, both interfaces, and the kernel's cookies.
+/// Wants more: another container, another queue, both interfaces, the kernel's cookies, and to know of what passed no door.
 fn new() -> String {
-    policy("new", "interfaces = [\"a0\", \"a1\"]\nhandshake = \"kernel\"", "queue = { length = 200 }")
+    let front = "interfaces = [\"a0\", \"a1\"]\nhandshake = \"kernel\"\nunguarded = \"pass\"";
+    policy("new", front, "queue = { length = 200 }")
 }
 
 const QUEUED: &str = "queue = { length = 100 }";
@@ -132,33 +133,6 @@ fn sysctls(namespace: &NetNs) -> [String; 3] {
     namespace.run(|| ["tcp_syncookies", "tcp_timestamps", "conf/lo/forwarding"].map(read)).unwrap()
 }
 
-/// A pin that lies elsewhere as long as this is there.
-struct Away {
-    pin: PathBuf,
-    away: PathBuf,
-}
-
-impl Away {
-    fn new(pin: PathBuf) -> Self {
-        let away = pin.with_file_name("away");
-        std::fs::rename(&pin, &away).unwrap();
-        Self { pin, away }
-    }
-
-    /// Has the last step of each apply fail: this program refuses what the one in whose place it is would be told.
-    fn flip(place: &Place) -> Self {
-        let away = Self::new(place.program("admin_flip"));
-        std::fs::hard_link(place.program("admin_release"), &away.pin).unwrap();
-        away
-    }
-}
-
-impl Drop for Away {
-    fn drop(&mut self) {
-        std::fs::rename(&self.away, &self.pin).unwrap();
-    }
-}
-
 /// Applies the new policy several times, which fails, and once more, when nothing keeps it from coming into force.
 fn fails(place: &Place, hindrance: impl FnOnce()) {
     let before = place.all();
@@ -198,7 +172,7 @@ fn a_policy_whose_flip_fails_leaves_all_as_it_was() {
     let Some(place) = Place::new() else { return };
     for queue in ["", QUEUED] {
         place.apply(&former(queue)).unwrap();
-        let away = Away::flip(&place);
+        let away = Away::flip(&place.fief);
         fails(&place, || drop(away));
     }
 }
@@ -210,7 +184,7 @@ fn a_front_door_that_fails_to_move_stays_where_it_was() {
     let elsewhere = with_interfaces();
     let there = || (interfaces(&elsewhere), sysctls(&elsewhere));
     let before = (place.all(), there());
-    let away = Away::flip(&place);
+    let away = Away::flip(&place.fief);
     place.apply_in(&elsewhere, &new()).unwrap_err();
     assert_eq!((place.all(), there()), before);
     drop(away);
@@ -224,7 +198,7 @@ fn a_front_door_that_fails_to_move_stays_where_it_was() {
 fn a_policy_whose_flip_fails_leaves_no_lanes() {
     let Some(place) = Place::new().filter(|_| require(Feature::ThreadedNapi)) else { return };
     place.apply(&former("")).unwrap();
-    let (before, away) = (place.all(), Away::flip(&place));
+    let (before, away) = (place.all(), Away::flip(&place.fief));
     let lanes = policy("new", "interfaces = [\"a0\"]", "lrp.when = \"always\"");
     place.apply(&lanes).unwrap_err();
     // a lane's thread holds its container until it has ended

@@ -200,6 +200,33 @@ fn a_user_has_a_quota_of_labels() {
     });
 }
 
+#[test]
+fn users_that_have_all_labels_leave_some_for_root() {
+    in_labelling_unit("users_that_have_all_labels_leave_some_for_root", || {
+        let of_users = abi::FIEF_MAX_FILES / 8 * 7;
+        let users = MapHandle::from_pinned_path(Fief::from_env().unwrap().pins().map("file_users")).unwrap();
+        let (all, most) = (0u32, [of_users - 1, of_users]);
+        let count = |labels: u32| users.update(all.bytes(), labels.bytes(), MapFlags::ANY).unwrap();
+        let counted = || users.lookup(all.bytes(), MapFlags::ANY).unwrap().unwrap();
+        let (one, other) = (file(), file());
+        // as if others had all but one
+        count(most[0]);
+        fork(|| {
+            become_somebody();
+            let last = assign_file(&one).expect("the last one of users");
+            let error = assign_file(&other).unwrap_err();
+            assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::Full, Some(libc::ENFILE)));
+            drop(last);
+            drop(assign_file(&other).expect("one was given back"));
+        })
+        .finish();
+        assert_eq!(counted(), most[0].bytes());
+        count(most[1]);
+        drop(assign_file(&one).expect("root has room"));
+        assert_eq!(counted(), most[1].bytes());
+    });
+}
+
 /// More than the table of users holds, each with a label that is given back: root too found no place then.
 #[test]
 fn users_who_gave_their_labels_back_keep_nobody_out() {

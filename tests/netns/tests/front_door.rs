@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fief_bpf::table::Table;
 use fief_bpf::upgrade::program_id;
-use fief_bpf::{abi, batch, ingress, inner};
-use fief_control::{Applied, ApplyOptions, Error, ErrorKind, Fief};
-use fief_testkit::{Feature, NetNs, require, require_if, wait_until};
+use fief_bpf::{abi, batch, ingress, inner, open};
+use fief_control::{Applied, ApplyOptions, Error, ErrorKind, Fief, ManageOptions, Target};
+use fief_testkit::{Cgroup, Feature, NetNs, require, require_if, wait_until};
 use fief_tests_netns::{SOON, kill_before};
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
@@ -91,6 +91,12 @@ impl Door {
 
     fn index(&self, name: &str) -> u32 {
         self.namespace.run(|| nix::net::if_::if_nametoindex(name).unwrap()).unwrap()
+    }
+
+    /// Whether a program steers connections in the policy's network namespace.
+    fn is_steered(&self) -> bool {
+        let pins = self.fief.pins();
+        open::steered(pins).is_some_and(|netns| open::steers(pins, netns))
     }
 
     fn sysctl(&self, name: &str) -> String {
@@ -210,11 +216,9 @@ fn an_interface_that_is_not_there_changes_nothing() {
 fn a_policy_that_fails_at_last_leaves_the_doors_of_the_one_before() {
     let Some(door) = Door::new() else { return };
     door.apply(&policy("interfaces = [\"a0\"]", "", 10)).unwrap();
-    let steered = || {
-        let pins = std::fs::read_dir(door.fief.pins().netns()).unwrap();
-        pins.map(|pin| pin.unwrap().file_name()).collect::<Vec<_>>()
-    };
+    let steered = || (open::steered(door.fief.pins()), door.is_steered());
     let before = steered();
+    assert!(before.0.is_some() && !before.1, "{before:?}");
     let text = door.no_next();
     let wider = policy("interfaces = [\"a0\", \"a1\"]", "", 10);
     door.apply(&wider).unwrap_err();
@@ -225,6 +229,49 @@ fn a_policy_that_fails_at_last_leaves_the_doors_of_the_one_before() {
     std::fs::remove_dir(text).unwrap();
     door.apply(&wider).unwrap();
     assert_eq!(door.at(), ["a0", "a1"]);
+}
+
+/// Each lookup of a listening socket runs the program, the door's own among them.
+#[test]
+fn connections_are_steered_only_while_something_needs_it() {
+    let Some(door) = Door::new() else { return };
+    let plain = policy("interfaces = [\"a0\"]", "", 10);
+    let apply = |text: &str| {
+        door.apply(text).unwrap();
+        door.is_steered()
+    };
+    assert!(!apply(&plain), "there is one socket for all, and nobody asks who passed the door");
+    let two = "copies = \"per-class\"\n[[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"some\"";
+    let apart = policy("interfaces = [\"a0\"]", two, 10).replace("[listener.web]", "[container.some]\n[listener.web]");
+    let elsewhere = policy("", "", 10);
+    let nothing = "version = 1\n[container.all]\n";
+    for text in [&*apart, &*elsewhere, nothing] {
+        assert!(apply(text), "{text}");
+        assert!(!apply(&plain), "after {text}");
+    }
+}
+
+/// Whose server may ask for a filter at any time; managed from another network namespace.
+#[test]
+fn connections_are_steered_while_a_cgroup_is_managed() {
+    let Some(door) = Door::new() else { return };
+    if !require(Feature::Cgroup2) {
+        return;
+    }
+    let plain = policy("interfaces = [\"a0\"]", "", 10);
+    door.apply(&plain).unwrap();
+    assert!(!door.is_steered());
+    let cgroup = Cgroup::new("steered").unwrap();
+    let options = ManageOptions { container: Some("all".to_owned()), follow: false };
+    door.fief.manage(&Target::Cgroup(cgroup.path().to_owned()), &options).unwrap();
+    assert!(door.is_steered(), "its server may ask for a filter at any time");
+    door.apply(&plain).unwrap();
+    assert!(door.is_steered());
+    drop(cgroup);
+    // the first apply forgets it
+    door.apply(&plain).unwrap();
+    door.apply(&plain).unwrap();
+    assert!(!door.is_steered());
 }
 
 #[test]

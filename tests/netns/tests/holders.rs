@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use fief_tests_netns::{
     unnamed,
 };
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, getsockname, socket};
 
 #[test]
 fn a_forked_child_holds_what_it_inherited_until_it_is_killed() {
@@ -138,6 +139,29 @@ fn a_labelled_socket_holds_its_container() {
         drop(container);
         assert_eq!(record(id).unwrap().sockets, 1);
         drop(socket);
+        all_end();
+    });
+}
+
+/// The kernel tells the end of its handshake as that of a socket that it accepted.
+#[test]
+fn a_labelled_socket_that_connects_to_itself_lets_go() {
+    in_unit("a_labelled_socket_that_connects_to_itself_lets_go", || {
+        let container = Container::create().unwrap();
+        let id = container.info().unwrap().id;
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(socket.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+        let own: SockaddrIn = getsockname(socket.as_raw_fd()).unwrap();
+        container.assign(&socket).unwrap();
+        connect(socket.as_raw_fd(), &own).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        assert_eq!(record(id).unwrap().sockets, 1);
+        assert!(container.usage().unwrap().packets_in > 0);
+        drop(stream);
+        assert_eq!(record(id).unwrap().sockets, 0);
+        drop(container);
         all_end();
     });
 }

@@ -93,6 +93,52 @@ fn a_refused_request_in_pieces_is_answered_again_and_counted_once() {
     }
 }
 
+/// A queue for one request at a time, whose place lasts. `/10` has a rule.
+fn queued(says: &str) -> String {
+    format!(
+        "[container.web]\n[listener.plain]\naddress = \"[::]:80\"\n\
+         queue = {{ in-service = 1, stale = \"30s\", {says} }}\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
+         [[listener.plain.request]]\npath = \"/10\"\nrate = {{ per-second = 1000, burst = 1000 }}\n"
+    )
+}
+
+/// At once, since there is no room to wait in, or after it has waited.
+#[test]
+fn a_head_in_pieces_that_the_queue_refuses_is_read_once() {
+    if !ready() {
+        return;
+    }
+    let head = format!("GET /10 HTTP/1.1\r\nHost: server\r\nX: {}\r\n\r\n", "x".repeat(15_000));
+    let (kept, last) = head.as_bytes().split_at(head.len() - 100);
+    let other = b"GET /20 HTTP/1.1\r\nHost: server\r\n\r\n";
+    let queues = [("length = 1, wait = \"1m\"", 1), ("wait = \"200ms\"", 0)];
+    for (door, (says, waiting)) in Door::GUARDS.into_iter().flat_map(|door| queues.map(|queue| (door, queue))) {
+        let rig = Rig::in_order(door, &queued(says));
+        let ask = |request: &[u8]| {
+            let connection = rig.open(Family::V4);
+            rig.clients.send(&connection.segment(PSH | ACK, 0, request)).unwrap();
+            connection
+        };
+        let _first = ask(b"GET /mute/20 HTTP/1.1\r\nHost: server\r\n\r\n");
+        wait_until(SOON, || rig.front.queue().busy == 1).unwrap();
+        let _waits: Vec<_> = (0..waiting).map(|_| ask(other)).collect();
+        wait_until(SOON, || rig.front.queue().waiting == waiting).unwrap();
+        let before = rig.verdicts();
+        let connection = rig.open(Family::V4);
+        keep(&rig, &connection, kept);
+        let last = connection.segment(PSH | ACK, kept.len() as u32, last);
+        rig.clients.send(&last).unwrap();
+        heard(&rig, &connection, |segment| segment.payload.starts_with(b"HTTP/1.1 503"));
+        (0..REPEATS).for_each(|_| rig.clients.send(&last).unwrap());
+        // all of it is through once another is answered
+        let (words, _) = rig.open(Family::V4).converse(other, &whole(other), SOON).unwrap();
+        assert!(words.starts_with(b"HTTP/1.1 503"), "{door:?}, {says}: {}", String::from_utf8_lossy(&words));
+        let new = rig.verdicts().since(&before);
+        assert_eq!(new.count(abi::FIEF_REQUEST_RULE), 1, "{door:?}, {says}: {new:?}");
+    }
+}
+
 #[test]
 fn a_head_in_pieces_makes_one_connection() {
     if !ready() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A lane goes on: who has entered and who has left agree whatever device a packet came from, and what was lost or came
-//! from elsewhere ends no lane.
+//! from elsewhere ends no lane. Nor does a policy that fails, or what somebody does to its interfaces.
 
 #[path = "lrp/stage.rs"]
 mod stage;
@@ -8,9 +8,9 @@ mod stage;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use fief_testkit::segment::{ACK, SYN, Segment, frame};
-use fief_testkit::{Client, Family, Feature, Mac, Tap, Topology, require, wait_until};
-use fief_tests_netns::{SOON, role};
-use stage::{PORT, Stage, policy, serve};
+use fief_testkit::{Client, Family, Feature, Mac, NetNs, Tap, Topology, require, wait_until};
+use fief_tests_netns::{Away, SOON, role, watch_steps};
+use stage::{PORT, Stage, policy, scheduling, serve};
 
 /// A peer behind a tap device in the server's namespace; its packets are received as those of a virtual machine's.
 struct Peer {
@@ -179,4 +179,88 @@ fn packets_that_others_send_into_a_lane_end_it_not() {
     }
     wait_until(SOON, || stage.lane("shop/low").left > before.left).unwrap();
     stage.upload(Family::V4, Client::Low, PORT, 1 << 20);
+}
+
+/// Between two looks at the lanes while a policy is applied.
+const STEPS: usize = 25;
+
+/// Its containers have lanes in both network namespaces meanwhile, whose interfaces have numbers in common.
+#[test]
+fn a_lane_goes_on_while_a_policy_moves_elsewhere_and_fails() {
+    let name = "a_lane_goes_on_while_a_policy_moves_elsewhere_and_fails";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let elsewhere = NetNs::new("elsewhere").unwrap();
+    for words in ["add e0 type veth peer name e1", "set e0 up", "set e1 up"] {
+        elsewhere.ip(&format!("link {words}")).unwrap();
+    }
+    let apply = || stage.installation.apply(&policy("always"));
+    let goes_on = || {
+        let before = stage.settled("shop/low");
+        stage.upload(Family::V4, Client::Low, PORT, 1 << 20);
+        let after = stage.settled("shop/low");
+        assert!(after.entered > before.entered && after.thread == before.thread, "{before:?} {after:?}");
+    };
+    goes_on();
+    let away = Away::flip(stage.installation.fief());
+    let mut step = 0;
+    let look = || {
+        step += 1;
+        if step % STEPS == 0 {
+            goes_on();
+        }
+    };
+    elsewhere.run(|| watch_steps(|| drop(apply().unwrap_err()), look)).unwrap();
+    goes_on();
+    assert!(step > 2 * STEPS, "{step} steps");
+    drop(away);
+    elsewhere.run(|| apply().unwrap()).unwrap();
+    stage.topology.server.run(|| apply().unwrap()).unwrap();
+    goes_on();
+}
+
+#[test]
+fn a_lane_keeps_its_priority_when_a_policy_fails() {
+    let name = "a_lane_keeps_its_priority_when_a_policy_fails";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let server = &stage.topology.server;
+    let changed = policy("always").replace("cpu.priority = 50", "cpu.priority = 150");
+    let apply = || server.run(|| stage.installation.apply(&changed)).unwrap();
+    let nice = || scheduling(stage.thread("shop/low")).0;
+    let (before, away) = (nice(), Away::flip(stage.installation.fief()));
+    apply().unwrap_err();
+    assert_eq!(nice(), before);
+    drop(away);
+    apply().unwrap();
+    assert!(nice() < before, "{} {before}", nice());
+}
+
+#[test]
+fn a_lane_that_somebody_took_down_is_mended_by_the_next_apply() {
+    let name = "a_lane_that_somebody_took_down_is_mended_by_the_next_apply";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let server = &stage.topology.server;
+    let (lane, before) = (stage.lane("shop/low").interface, scheduling(stage.thread("shop/low")));
+    server.ip(&format!("link set {lane} down")).unwrap();
+    server.run(|| stage.installation.apply(&policy("always")).unwrap()).unwrap();
+    stage.upload(Family::V4, Client::Low, PORT, 1 << 20);
+    // the kernel has made another thread for it
+    assert_eq!(scheduling(stage.thread("shop/low")), before);
 }

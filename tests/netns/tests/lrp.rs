@@ -13,14 +13,7 @@ use fief_control::{Fief, LaneView};
 use fief_testkit::segment::ACK;
 use fief_testkit::{Client, Family, Feature, NetNs, SchedStat, TaskClock, Topology, pin, require, wait_until};
 use fief_tests_netns::{SOON, kill_before, role, steps};
-use stage::{OTHER_PORT, PORT, Stage, policy, send_all, serve};
-
-/// Nice value and scheduling policy of a thread.
-fn scheduling(thread: i32) -> (i32, i32) {
-    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap();
-    let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    (fields[16].parse().unwrap(), fields[38].parse().unwrap())
-}
+use stage::{OTHER_PORT, PORT, Stage, policy, scheduling, send_all, serve};
 
 fn interfaces(namespace: &NetNs) -> Vec<String> {
     let text = namespace.ip("-oneline link").unwrap();

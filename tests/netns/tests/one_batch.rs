@@ -313,6 +313,33 @@ fn what_follows_a_begin_is_ruled_by_no_other_one() {
     }
 }
 
+/// The second one is no request more: its rate would refuse what the server answers.
+#[test]
+fn first_bytes_that_come_twice_are_ruled_once() {
+    if !ready() {
+        return;
+    }
+    let path = |n: u16| format!("/limited/{n}/10");
+    let limited =
+        |n| format!("[[listener.plain.request]]\npath = \"{}\"\nrate = {{ per-second = 1, burst = 1 }}\n", path(n));
+    let rules: String = (0..TIMES).map(limited).collect();
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, &policy("admit = true\nqueue = false", &rules));
+        for n in 0..TIMES {
+            let mut connection = open(&rig.clients, n, 1000);
+            let request = format!("GET {} HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n", path(n));
+            let first = connection.segment(PSH | ACK, 0, request.as_bytes());
+            in_one_batch(&rig.clients, &[first.clone(), first]);
+            connection.hear(AGAIN).unwrap();
+            let words = String::from_utf8_lossy(connection.received()).into_owned();
+            assert!(words.starts_with("HTTP/1.1 200"), "{door:?}, {n}: {words:?}, {:?}", rig.verdicts());
+        }
+        let verdicts = rig.verdicts();
+        let counts = [abi::FIEF_REQUEST_RULE, abi::FIEF_REQUEST_RATE].map(|reason| verdicts.count(reason));
+        assert_eq!(counts, [u64::from(TIMES), 0], "{door:?}: {verdicts:?}");
+    }
+}
+
 /// A body in the batch of its head needs no second sending.
 #[test]
 fn a_body_goes_on_behind_its_head() {

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fief_bpf::abi::fief_queue;
+use fief_bpf::abi::{self, fief_queue};
 use fief_bpf::record::Record;
 use fief_testkit::segment::{ACK, PSH};
-use fief_testkit::{Client, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
+use fief_testkit::{Client, Ending, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{POLICY, Queued, high, lasting, low, status};
 use fief_tests_netns::rig::status_of;
@@ -211,6 +211,46 @@ fn a_class_that_has_all_places_which_a_latency_leaves_it_waits() {
         rig.got_all(4);
         assert_eq!([first, second, better].map(status), [200; 3], "{door:?}");
         rig.wait_for_peace();
+    }
+}
+
+/// Bytes that are kept of a request at most (FIEF_QUEUE_MOST).
+const KEPT: usize = 15 * 1024;
+
+/// Of several requests in the first packet of a connection not only a part can wait: other bytes could come in the place of the rest.
+#[test]
+fn more_than_can_be_kept_of_a_first_packet_is_refused_where_its_class_has_all_places() {
+    if !ready() {
+        return;
+    }
+    const REFUSES: &str = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
+    let one = format!("GET /many HTTP/1.1\r\nHost: server\r\nX: {}\r\n\r\n", "x".repeat(350));
+    // the last one's header begins before, and ends behind
+    let many = one.repeat(1 + KEPT / one.len());
+    for door in Door::GUARDS {
+        let rig = one_place_below(|policy| Queued::new(door, &format!("{policy}{REFUSES}")));
+        rig.front.topology.set_mtu(20_000).unwrap();
+        let clients = RawClients::new(&rig.front.topology).unwrap();
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        let ends = [(RawClients::address(Family::V4, 5), 3000).into(), plain(Family::V4)];
+        let open = RawConnection::open(&clients, ends, 77, &ORDINARY_OPTIONS, SOON).unwrap();
+        let mut connection = open.expect("a SYN-ACK");
+        clients.send(&connection.segment(PSH | ACK, 0, many.as_bytes())).unwrap();
+        let refused = || rig.front.verdicts().count(abi::FIEF_REFUSED_QUEUE_FULL);
+        wait_until(SOON, || rig.queue().waiting == 1 || refused() > 0).unwrap_or_else(|_| panic!("{:?}", rig.queue()));
+        rig.let_go(1000);
+        let other = b"\r\n\r\nGET /secret HTTP/1.1\r\nHost: server\r\n\r\n";
+        let other = connection.segment(PSH | ACK, KEPT as u32, other);
+        let mut ending = None;
+        for _ in 0..20 {
+            clients.send(&other).unwrap();
+            ending = ending.or(connection.hear(Duration::from_millis(20)).unwrap());
+        }
+        assert_eq!(rig.got(), ["/before", "/first"], "{door:?}: {:?}", rig.front.verdicts());
+        let words = String::from_utf8_lossy(connection.received()).into_owned();
+        assert!(words.starts_with("HTTP/1.1 503") && ending == Some(Ending::Closed), "{door:?}: {ending:?}, {words}");
+        assert_eq!((status(first), refused(), rig.queue().too_long), (200, 1, 0), "{door:?}");
     }
 }
 

@@ -3,10 +3,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
 
-use fief_testkit::wait_until;
-use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on, high, lasting, low};
+use fief_testkit::segment::{ACK, PSH};
+use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
+use fief_tests_netns::front::{self, Door, plain};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, high, lasting, low, status};
 use fief_tests_netns::{SOON, one_installation};
 
 /// A turn in a protocol that nobody but the server knows.
@@ -101,6 +103,45 @@ fn without_turns_a_connection_waits_once() {
         rig.wait_for(1);
         rig.let_go(3);
         assert!([0, 1].into_iter().all(|at| is_answered(&mut all[at])) && is_answered(&mut new), "{door:?}");
+    }
+}
+
+/// Data bears an old acknowledgement for as long as its sender likes, which the server's TCP has seen a newer one of.
+#[test]
+fn who_has_acknowledged_an_answer_begins_another_turn_whatever_its_data_say() {
+    if !front::ready() {
+        return;
+    }
+    let policy = lasting().replace("in-service = 1", "until = \"response\", in-service = 1");
+    assert_ne!(policy, lasting());
+    let _one = one_installation();
+    // the same number at the same port would be the same connection
+    for (port, door) in (3000..).zip(Door::GUARDS) {
+        let rig = Queued::new(door, &policy);
+        let clients = RawClients::new(&rig.front.topology).unwrap();
+        let ends = [(RawClients::address(Family::V4, 5), port).into(), plain(Family::V4)];
+        let open = RawConnection::open(&clients, ends, 77, &ORDINARY_OPTIONS, SOON).unwrap();
+        let mut one = open.expect("a SYN-ACK");
+        let turn = |one: &RawConnection, at: u32, word: &str| {
+            one.segment(PSH | ACK, at, format!("\u{1} {word} \r\n\r\n").as_bytes())
+        };
+        let first = turn(&one, 0, "/one");
+        let second = turn(&one, first.payload.len() as u32, "/two");
+        clients.send(&first).unwrap();
+        rig.got_all(1);
+        let other = rig.ask(low(2), "/other");
+        rig.wait_for(1);
+        rig.let_go(1);
+        wait_until(SOON, || {
+            one.hear(Duration::from_millis(20)).unwrap();
+            !one.received().is_empty()
+        })
+        .unwrap();
+        // before the place of the first has run out
+        clients.send(&second).unwrap();
+        rig.let_go(2);
+        assert_eq!(rig.got_all(3), ["/one", "/other", "/two"], "{door:?}");
+        assert_eq!(status(other), 200, "{door:?}");
     }
 }
 

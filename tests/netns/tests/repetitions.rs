@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who honestly repeats what was lost of a later request is served, and counted once, however it is cut.
+//! Who honestly repeats what was lost of a later request is served, and counted once, however it is cut; and so is who repeats a first one
+//! that found no room.
 
 #[path = "later/client.rs"]
 mod client;
 
 use client::{Client, FIRST, Flaw, POLICY, PUBLIC, SECRET};
+use std::io::Write;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::{Ending, Family, digest, wait_until};
-use fief_tests_netns::front::{Door, Verdicts, ready};
-use fief_tests_netns::rig::Rig;
-use fief_tests_netns::{SOON, one_installation};
+use fief_tests_netns::front::{Door, Front, Verdicts, anywhere, plain, ready};
+use fief_tests_netns::rig::{Rig, status_of};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -36,6 +38,32 @@ fn a_rate_is_charged_once_for_a_request_that_comes_again() {
         }
         let all = rig.verdicts();
         assert_eq!((all.count(abi::FIEF_REQUEST_RULE), all.count(abi::FIEF_REQUEST_RATE)), (3, 0), "{door:?}: {all:?}");
+    }
+}
+
+/// The server accepts nobody for a while. Its client has got nothing for what the rate was charged.
+#[test]
+fn a_rate_is_charged_once_for_a_first_request_that_finds_no_room() {
+    if !ready() {
+        return;
+    }
+    let policy = "[container.web]\n[listener.plain]\naddress = \"0.0.0.0:80\"\nqueue = false\n\
+                  [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
+                  [[listener.plain.request]]\npath = \"/limited\"\nrate = { per-second = 1, burst = 1 }\n";
+    for door in Door::GUARDS {
+        let front = Front::new(door, policy);
+        let let_it = front.server_with_queue(1);
+        // the kernel answers nobody once its queue is full
+        let mut late = connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).unwrap();
+        let _others = [(); 2].map(|()| front.ask("/other"));
+        front.assert_ruled(2);
+        late.write_all(b"GET /limited HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n").unwrap();
+        let count = |reason| front.verdicts().count(reason);
+        wait_until(SOON, || count(abi::FIEF_SYN_QUEUE) >= 2 || count(abi::FIEF_REQUEST_RATE) > 0)
+            .unwrap_or_else(|_| panic!("{door:?}: {:?}", front.verdicts()));
+        let_it.send(()).unwrap();
+        assert_eq!(status_of(late), Ok(200), "{door:?}: {:?}", front.verdicts());
+        assert_eq!(count(abi::FIEF_REQUEST_RATE), 0, "{door:?}: {:?}", front.verdicts());
     }
 }
 

@@ -255,6 +255,35 @@ fn what_no_route_leads_to_is_left_to_the_kernel_and_counted() {
     }
 }
 
+/// How answers to a client leave is remembered, but not for long.
+#[test]
+fn a_client_that_no_route_leads_to_any_more_is_answered_for_a_moment_only() {
+    if !ready() {
+        return;
+    }
+    let front = Front::new(Door::Own, POLICY);
+    let clients = RawClients::new(&front.topology).unwrap();
+    let _server = front.plain_server();
+    let mut port = 4000;
+    let mut knock = || {
+        port += 1;
+        let client = SocketAddr::from(([10, 77, 1, 77], port));
+        let mut syn = Segment::new(client, Topology::server_address(Family::V4, 80), SYN);
+        syn.options = ORDINARY_OPTIONS.to_vec();
+        clients.send(&syn).unwrap();
+        client
+    };
+    let client = knock();
+    assert!(clients.receive(client, SOON).is_some(), "{:?}", front.verdicts());
+    front.topology.server.ip("route add unreachable 10.77.1.77/32").unwrap();
+    let unrouted = || front.verdicts().count(abi::FIEF_ANSWER_UNROUTED);
+    wait_until(SOON, || {
+        knock();
+        unrouted() > 0
+    })
+    .unwrap_or_else(|_| panic!("{:?}", front.verdicts()));
+}
+
 /// More neighbours that are not known than are asked for at once.
 const STRANGERS: u16 = 400;
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `fief status` is made of: each way in which a policy is in force and does not do what it says.
 
-use std::process::Command;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 
 use fief_control::{Classes, ManageOptions, Status, Target, WhyUnguarded};
 use fief_testkit::{Cgroup, Feature, Process, require, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, ready};
+use fief_tests_netns::{SOON, role, send};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 const ONE_CLASS: &str = r#"
 [container.web]
@@ -71,6 +76,63 @@ fn a_server_on_another_port_is_told() {
     tells(&front, &["plain: nothing listens on 0.0.0.0:80;"]);
     let _process = serve(&front, stranger(&front), 8080);
     tells(&front, &["plain: nothing listens on 0.0.0.0:80 (python", "on 0.0.0.0:8080 listens)"]);
+}
+
+/// Has more descriptors than are looked at, since processes that share one table have all of them each. They end with this one's group.
+fn have_many_descriptors() {
+    const ALL: u64 = 700_000;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let each = 5000u64.min(most - 100);
+    let null = File::open("/dev/null").unwrap();
+    (0..each).for_each(|_| std::mem::forget(null.try_clone().unwrap()));
+    for _ in 0..ALL / each {
+        let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
+        // SAFETY: the child goes on in a copy of this memory, as after fork, and makes system calls alone.
+        let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+        assert!(child >= 0, "{}", std::io::Error::last_os_error());
+        if child == 0 {
+            loop {
+                // SAFETY: no pointers are passed.
+                unsafe { libc::pause() };
+            }
+        }
+    }
+}
+
+/// Any user can have them.
+#[test]
+fn a_server_that_is_not_found_among_ever_so_many_descriptors_is_told_and_hides_no_other() {
+    let name = "a_server_that_is_not_found_among_ever_so_many_descriptors_is_told_and_hides_no_other";
+    if role().is_some() {
+        let (over, _other_end) = UnixStream::pair().unwrap();
+        // on its way to somebody, it is in no process
+        send(&over, TcpListener::bind("0.0.0.0:80").unwrap());
+        have_many_descriptors();
+        println!("\nhas many");
+        loop {
+            std::thread::park();
+        }
+    }
+    let other = "[listener.other]\naddress = \"0.0.0.0:8080\"\n[[listener.other.client]]\nfrom = [\"any\"]\n\
+                 container = \"web\"\n";
+    let policy = format!("{ONE_CLASS}{other}");
+    let Some(front) = front(&policy) else { return };
+    let mut command = front.installation().part(Some(&front.installation().cgroup()), name, "user");
+    front.topology.server.enter(&mut command);
+    command.stdout(Stdio::piped());
+    let mut user = Process::start(command).unwrap();
+    let mut told = BufReader::new(user.child().stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(told.any(|line| line == "has many"));
+    let process = serve(&front, front.server_command("python3"), 8080);
+    front.apply(&policy).unwrap();
+    tells(&front, &["plain: who listens on 0.0.0.0:80 is not known", "LimitNOFILE="]);
+    let pids = |name: &str| -> Vec<Option<i32>> {
+        let listeners = status(&front).listeners;
+        let own = listeners.iter().find(|listener| listener.name == name).unwrap();
+        own.servers.iter().map(|server| server.pid).collect()
+    };
+    assert_eq!((pids("plain"), pids("other")), (vec![None], vec![Some(process.pid().cast_signed())]));
 }
 
 #[test]

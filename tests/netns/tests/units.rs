@@ -6,15 +6,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fief::Container;
 use fief_bpf::abi;
 use fief_control::{Fief, ManageOptions, Target};
-use fief_testkit::{Cgroup, Feature, Process, Topology, cgroup2_mount, napi_threads, require, wait_until};
-use fief_tests_netns::{Foreign, Installation, PLAIN_POLICY, SOON, Setup, fork, in_unit, role, spin};
+use fief_testkit::{Cgroup, Feature, Process, Topology, cgroup2_mount, lives, napi_threads, require, wait_until};
+use fief_tests_netns::{
+    Foreign, Installation, NeverClosed, PLAIN_POLICY, SOON, Setup, fief_binary, fork, in_unit, role, spin,
+};
 use nix::fcntl::{FcntlArg, FdFlag, PosixFadviseAdvice, fcntl, posix_fadvise};
 
 fn view(fief: &Fief, path: &str) -> fief_control::ContainerView {
@@ -310,6 +313,139 @@ fn who_listens_by_a_socket_of_another_cgroup_is_told() {
     assert!(notes.len() == 1 && notes[0].contains(&format!("listens at {address} by")), "{notes:?}");
     drop(process.stdin.take());
     assert!(process.wait().unwrap().success());
+}
+
+/// A process in the managed cgroup that has open what never closes, and a socket that listens.
+struct Holder {
+    // dropped first: the process waits for it when it ends
+    file: Option<NeverClosed>,
+    process: Process,
+    /// The numbers of both.
+    fds: [i32; 2],
+}
+
+impl Holder {
+    fn start(installation: &Installation, name: &str, role: &str) -> Self {
+        let file = NeverClosed::new();
+        let mut command = installation.part(Some(&installation.cgroup()), name, role);
+        command.env("FF_FILE", file.path()).stdout(Stdio::piped());
+        let process = Process::start(command).unwrap();
+        let mut holder = Self { file: Some(file), process, fds: [0; 2] };
+        let mut told = BufReader::new(holder.process.child().stdout.take().unwrap()).lines().map(Result::unwrap);
+        let fds = told.find_map(|line| line.strip_prefix("holds: ").map(str::to_owned)).unwrap();
+        let (file, socket) = fds.split_once(' ').unwrap();
+        holder.fds = [file.parse().unwrap(), socket.parse().unwrap()];
+        holder
+    }
+
+    /// The part of the process.
+    fn hold() -> ! {
+        let file = File::open(std::env::var("FF_FILE").unwrap()).unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        println!("\nholds: {} {}", file.as_raw_fd(), socket.as_raw_fd());
+        if role().as_deref() == Some("executes") {
+            // which closes the file, and never ends
+            panic!("{}", std::process::Command::new("sleep").arg("1000").exec());
+        }
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// Whether a process ends that has nothing to wait for. Whatever it waits for ends with this.
+    fn lets_end(&mut self, process: &mut Process) -> bool {
+        let ends = wait_until(SOON, || process.try_wait().is_some()).is_ok();
+        self.file = None;
+        ends
+    }
+}
+
+/// The file system is a tenant's; whoever closes a copy of its file waits for an answer of the tenant.
+#[test]
+fn a_process_is_managed_that_has_a_file_open_whose_close_never_ends() {
+    let name = "a_process_is_managed_that_has_a_file_open_whose_close_never_ends";
+    if role().is_some() {
+        Holder::hold();
+    }
+    if !require(Feature::Fuse) {
+        return;
+    }
+    let installation = Installation::with(&Setup::default());
+    for role in ["holder", "executes"] {
+        let mut holder = Holder::start(&installation, name, role);
+        // the kernel has no words for a process that is within exec
+        let words = Path::new("/proc").join(holder.process.pid().to_string()).join("cmdline");
+        wait_until(SOON, || fs::read(&words).is_ok_and(|words| words.is_empty() == (role == "executes"))).unwrap();
+        let mut command = std::process::Command::new(fief_binary());
+        command.arg("manage").arg(installation.cgroup()).env("FIEF_SCOPE", installation.scope());
+        let mut manage = Process::start(command).unwrap();
+        assert!(holder.lets_end(&mut manage), "it waits for the tenant ({role})");
+        assert!(manage.try_wait().is_some_and(|status| status.success()), "{role}");
+    }
+}
+
+/// It puts such a file in the place of a socket between the look at it and the copy.
+#[test]
+fn who_takes_sockets_does_not_wait_for_what_came_in_the_place_of_one() {
+    let name = "who_takes_sockets_does_not_wait_for_what_came_in_the_place_of_one";
+    match role().as_deref() {
+        Some("holder") => Holder::hold(),
+        Some(_) => {
+            let number = |name: &str| std::env::var(name).unwrap().parse().unwrap();
+            let process = fief_bpf::process::open(number("FF_PID")).unwrap();
+            let fds = [number("FF_ODD"), number("FF_SOCKET")];
+            let until = Instant::now() + Duration::from_secs(5);
+            let taken = fief_bpf::process::take_listening(process.as_fd(), &fds, until).unwrap();
+            assert_eq!(taken.len(), 1);
+            return;
+        }
+        None => {}
+    }
+    if !require(Feature::Fuse) {
+        return;
+    }
+    let installation = Installation::with(&Setup::default());
+    let mut holder = Holder::start(&installation, name, "holder");
+    let mut command = installation.part(None, name, "taker");
+    let numbers =
+        [("FF_PID", holder.process.pid().cast_signed()), ("FF_ODD", holder.fds[0]), ("FF_SOCKET", holder.fds[1])];
+    command.envs(numbers.map(|(name, number)| (name, number.to_string())));
+    let mut taker = Process::start(command).unwrap();
+    assert!(holder.lets_end(&mut taker), "it waits for the tenant");
+    assert!(taker.try_wait().is_some_and(|status| status.success()));
+}
+
+#[test]
+fn a_process_that_forks_all_the_time_is_managed_with_all_that_it_has_forked() {
+    let installation = Installation::with(&Setup::default());
+    let top = cgroup2_mount().unwrap();
+    for _ in 0..10 {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "while :; do true & true & true & wait $!; done"]);
+        let process = Process::start(command).unwrap();
+        let pid = process.pid();
+        fs::write(top.join("cgroup.procs"), pid.to_string()).unwrap();
+        wait_until(SOON, || !family(pid).is_empty()).unwrap();
+        let target = Target::Process(pid.cast_signed());
+        let managed = installation.fief().manage(&target, &ManageOptions::default()).unwrap();
+        let is_outside = |pid: &u32| {
+            let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            let own = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
+            // one that has ended is nowhere any more
+            own.is_some_and(|own| !top.join(own.trim_start_matches('/')).starts_with(&managed.cgroup)) && lives(*pid)
+        };
+        let outside: Vec<u32> = family(pid).into_iter().filter(is_outside).collect();
+        assert!(outside.is_empty(), "{outside:?}");
+        drop(process);
+        wait_until(SOON, || fs::remove_dir(&managed.cgroup).is_ok()).unwrap();
+    }
+}
+
+/// Descendants of a process.
+fn family(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = text.split_whitespace().filter_map(|child| child.parse().ok());
+    children.flat_map(|child| [vec![child], family(child)].concat()).collect()
 }
 
 #[test]

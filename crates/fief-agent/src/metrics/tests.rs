@@ -54,7 +54,7 @@ pub(crate) fn front() -> FrontView {
             listener: "web".into(),
             level: "busy",
             queue_percent: 30,
-            cpu_ppm: 1,
+            cpu_ppm: Some(1),
             drops_per_second: 0,
             age_ns: 1,
         }],
@@ -92,6 +92,7 @@ pub(crate) fn status() -> Status {
             .into(),
         listeners: Vec::new(),
         units: Vec::new(),
+        charged: true,
         scheduler: SchedulerView::Off,
         enforced: Vec::new(),
         unenforced: Vec::new(),
@@ -145,6 +146,7 @@ fn both_formats_say_the_same_of_a_moment() {
         "fief_queue_waited_seconds_total{listener=\"web\",container=\"shop/b\"} 1.5",
         "fief_queue_wait_seconds{listener=\"web\",container=\"shop/c\",part=\"0.99\"} 0.003",
         "fief_core_errors_total{error=\"table_full\"} 2",
+        "fief_cpu_charged 1",
     ];
     has(&text(scrape(10), Format::Text), &lines);
     has(&text(scrape(10), Format::OpenMetrics), &lines);

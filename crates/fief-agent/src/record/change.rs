@@ -231,6 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn whether_cpu_time_is_charged_takes_no_byte_of_a_record() {
+        let charged = snapshot(vec![container("a", 8, None, 1)]);
+        let paused = Snapshot { charged: false, ..charged.clone() };
+        let bytes = |snapshot: &Snapshot| {
+            postcard::to_stdvec(&StepOf::Whole { interval_ms: 1000, snapshot }).expect("numbers and texts")
+        };
+        assert_eq!(bytes(&charged), bytes(&paused));
+        let Ok(Step::Whole { snapshot, .. }) = postcard::from_bytes(&bytes(&paused)) else { panic!("a whole reading") };
+        assert!(snapshot.charged);
+    }
+
+    #[test]
     fn what_has_not_changed_is_not_written() {
         let before = snapshot((8..1008).map(|id| container(&format!("shop/c{id}"), id, Some(0), 5)).collect());
         let mut after = before.clone();

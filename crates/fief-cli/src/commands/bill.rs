@@ -132,6 +132,7 @@ fn nothing(like: &Snapshot) -> Snapshot {
         units: Vec::new(),
         class_listeners: Vec::new(),
         scheduler: SchedulerView::Off,
+        charged: like.charged,
     }
 }
 

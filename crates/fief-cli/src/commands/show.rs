@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use combined::Combined;
 
+use crate::charged::NOT_CHARGED;
 use crate::cli::Show;
 use crate::commands::explain::counted::{self, Counted};
 use crate::commands::explain::queues::Queued;
@@ -47,6 +48,8 @@ struct Details<'a> {
     /// Threads that serve it among others, and have the CPU of all of those.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     combined: Vec<Combined<'a>>,
+    /// Somebody needs it: else no counter of CPU time moves.
+    cpu_charged: bool,
     usage: Usage,
     /// Together with all below.
     usage_recursive: Usage,
@@ -118,6 +121,7 @@ impl<'a> Details<'a> {
             cpu_enforced_by: by,
             cpu_not_enforced: why,
             combined: Combined::of(combined, &view.path),
+            cpu_charged: snapshot.charged,
             usage: usage_of(at),
             usage_recursive: tree.below(at).into_iter().map(usage_of).fold(Usage::default(), Usage::plus),
             verdicts: own.iter().map(|verdict| Counted::of(verdict)).collect(),
@@ -148,6 +152,9 @@ fn page(details: &Details) -> String {
     page.push_str(&later(&details.attributes));
     page.push_str(&combined::lines(&details.combined));
     page.push_str(&format!("\n{}", usage::table(&details.place, &details.usage, &details.usage_recursive)));
+    if !details.cpu_charged {
+        page.push_str(&format!("{NOT_CHARGED}\n"));
+    }
     if !details.queue_page.is_empty() {
         page.push_str(&format!("\n{}", details.queue_page));
     }
@@ -297,6 +304,15 @@ mod tests {
         assert_eq!(details["usage_recursive"]["thread_ns"], 5_000);
         assert_eq!(details["attributes"]["cpu_limit_ppm"], serde_json::Value::Null);
         assert!(details.get("kinds").is_none());
+    }
+
+    #[test]
+    fn where_no_cpu_time_is_charged_that_is_said() {
+        let mut snapshot = snapshot();
+        let said = |snapshot: &Snapshot| page(&Details::of(snapshot, 0, &[], &[])).contains("no CPU time is charged");
+        assert!(!said(&snapshot));
+        snapshot.charged = false;
+        assert!(said(&snapshot));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use crate::charged::NOT_CHARGED;
 use crate::failure::{Failure, Result};
 use crate::look::Reader;
 use crate::output::{Output, printable};
@@ -68,6 +69,8 @@ pub struct Object<'a> {
     unguarded_interfaces: Vec<Unguarded<'a>>,
     listeners: Vec<Listener<'a>>,
     units: Vec<String>,
+    /// Somebody needs it.
+    cpu_charged: bool,
     /// Who holds shares, weights and limits of the CPU.
     cpu_enforced_by: Option<&'static str>,
     enforced: &'a [String],
@@ -138,6 +141,7 @@ impl<'a> Object<'a> {
                 .collect(),
             listeners: status.listeners.iter().map(Listener::of).collect(),
             units: status.units.iter().map(|unit| unit.to_string_lossy().into_owned()).collect(),
+            cpu_charged: status.charged,
             cpu_enforced_by: status.scheduler.word(),
             enforced: &status.enforced,
             unenforced: &status.unenforced,
@@ -226,6 +230,9 @@ fn page(status: &Status, now: SystemTime) -> String {
     for unit in &status.units {
         page.push_str(&format!("managed: {}\n", printable(&unit.to_string_lossy())));
     }
+    if !status.charged {
+        page.push_str(&format!("{NOT_CHARGED}\n"));
+    }
     if !status.listeners.is_empty() {
         page.push_str(&format!("\n{}", listeners::table(&status.listeners)));
     }
@@ -302,6 +309,7 @@ mod tests {
             ],
             listeners: vec![listener("web", 80, vec![server.clone(), server]), listener("api", 8080, Vec::new())],
             units: vec!["/sys/fs/cgroup/web".into()],
+            charged: true,
             scheduler: SchedulerView::On { counts: Vec::new(), combined: Vec::new() },
             enforced: vec!["the rules of web".into()],
             unenforced: vec!["shop: cpu.share".into()],
@@ -332,6 +340,12 @@ mod tests {
         assert!(page.contains("\n\nenforced: the rules of web\n"), "{page}");
         assert!(page.contains("\nkept, not enforced: shop: cpu.share\n"), "{page}");
         assert!(page.ends_with("\nproblem: api: nothing listens on 0.0.0.0:8080\n"), "{page}");
+    }
+
+    #[test]
+    fn where_no_cpu_time_is_charged_that_is_said() {
+        let of = |charged| page(&Status { charged, ..status() }, SystemTime::UNIX_EPOCH);
+        assert!(of(false).contains("\nno CPU time is charged: ") && !of(true).contains("charged"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::charged;
 use crate::cli;
 use crate::failure::Result;
 use crate::history::{self, Pace};
@@ -82,7 +83,8 @@ fn print(now: &Snapshot, before: Option<&Snapshot>, args: &cli::Usage, output: &
             let within = |at: usize| interval.used(at);
             output.text(table(now, &chosen, |at| summed(at, &within)))
         }
-    }
+    }?;
+    charged::note(now, before).map_or(Ok(()), |note| output.line(note))
 }
 
 /// Positions with their level: those that were named, or the whole tree.

@@ -12,6 +12,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::column::Column;
 use super::rows::{self, Key, Row, View};
+use crate::charged;
 use crate::interval::Interval;
 use crate::look::Seen;
 use crate::queued::{self, ByContainer};
@@ -42,6 +43,7 @@ struct Shown {
     seen: Rc<Seen>,
     interval: Interval,
     queued: ByContainer,
+    note: Option<&'static str>,
 }
 
 /// What is left for the terminal to do after a key.
@@ -95,6 +97,11 @@ impl App {
         self.shown.as_ref().map(|shown| &shown.seen.snapshot)
     }
 
+    /// What to know of the CPU time that is shown.
+    pub fn note(&self) -> Option<&'static str> {
+        self.shown.as_ref().and_then(|shown| shown.note)
+    }
+
     /// From left to right, on a screen that has room for them.
     pub fn columns(&self) -> &'static [Column] {
         Column::shown(self.shown.as_ref().is_some_and(|shown| !shown.seen.queues.is_empty()))
@@ -112,14 +119,15 @@ impl App {
         if last.is_some() || self.shown.is_none() {
             let interval = Interval::between(last.as_ref().map(|last| &last.snapshot), &seen.snapshot);
             let queued = queued::between(last.as_ref().map(|last| last.queues.as_slice()), &seen.queues);
-            self.shown = Some(Shown { seen, interval, queued });
+            let note = charged::note(&seen.snapshot, last.as_ref().map(|last| &last.snapshot));
+            self.shown = Some(Shown { seen, interval, queued, note });
         }
         self.arrange();
     }
 
     fn arrange(&mut self) {
         let before = self.selected();
-        if let Some(Shown { seen, interval, queued }) = &self.shown {
+        if let Some(Shown { seen, interval, queued, .. }) = &self.shown {
             self.rows = rows::rows(&seen.snapshot, interval, queued, &self.view);
         }
         // The marked container has ended, or is below a folded one: mark what is where it was. Before anybody has moved

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use super::column::Column;
 use super::rows::{Row, View, rows};
+use crate::charged;
 use crate::cli::Top;
 use crate::failure::Result;
 use crate::interval::Interval;
@@ -51,6 +52,9 @@ fn page(before: &Seen, now: &Seen) -> String {
     for row in &rows {
         page.push_str(&line(&name(row), &|column| column.cell(row)));
     }
+    if let Some(note) = charged::note(&now.snapshot, Some(&before.snapshot)) {
+        page.push_str(&format!("{note}\n"));
+    }
     page
 }
 
@@ -75,6 +79,14 @@ system         -    5.0      0    5.0      0          0           0      0      
 idle           -   30.0      -      -      0          0           0      0          0        0
 "
         );
+    }
+
+    #[test]
+    fn where_no_cpu_time_is_charged_the_last_line_says_so() {
+        let (mut after, _) = sample::second();
+        after.charged = false;
+        let page = page(&sample::moment([100, 100, 100, 0, 0]).into(), &after.into());
+        assert!(page.lines().last().is_some_and(|line| line.starts_with("no CPU time is charged: ")), "{page}");
     }
 
     #[test]

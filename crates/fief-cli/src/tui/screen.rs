@@ -72,8 +72,11 @@ fn heading(app: &App) -> Line<'static> {
     spans.into()
 }
 
-/// The whole machine as one bar, with its legend in front.
+/// The whole machine as one bar, with its legend in front; or why there is nothing to show.
 fn draw_machine(frame: &mut Frame, app: &App, area: Rect) {
+    if let Some(note) = app.note() {
+        return frame.render_widget(Paragraph::new(note), area);
+    }
     let machine = app.machine();
     let parts = [
         ("user", machine.user, USER),
@@ -275,6 +278,16 @@ mod tests {
         assert!(lines[6].starts_with("    gold "), "{lines:#?}");
         assert!(lines[9].starts_with("  idle ") && lines[9].contains(" 30.0 "), "{lines:#?}");
         assert!(lines[11].starts_with("↑↓ move  ←→ fold"), "{lines:#?}");
+    }
+
+    #[test]
+    fn where_no_cpu_time_is_charged_words_stand_in_the_place_of_the_bar() {
+        let mut app = app();
+        let (mut after, _) = sample::second();
+        after.charged = false;
+        app.update(after);
+        let lines = lines(&mut app, 120, 12);
+        assert!(lines[1].starts_with("no CPU time is charged: "), "{lines:#?}");
     }
 
     #[test]

@@ -134,6 +134,31 @@ fn what_a_killed_exec_left_is_removed_by_the_next() {
     .expect("the next one removes it once nobody is in it");
 }
 
+#[test]
+fn who_is_left_of_a_server_that_failed_stays_in_its_container() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 1";
+    let ended = exec(&place, &["--container", "shop/gold", "--", "sh", "-c", script]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let left = ended.stdout.trim();
+    let cgroup = std::fs::read_to_string(format!("/proc/{left}/cgroup")).expect("it runs");
+    assert!(cgroup.lines().any(|line| line.starts_with("0::") && line.contains("/exec-")), "{cgroup}");
+    assert!(ended.stderr.contains(&format!("go on in its container: {left}; end them by `kill {left}`")), "{ended:?}");
+    wait_until(SOON, || place.threads("shop/gold") == 1).expect("it is at home");
+    // who comes next leaves it there
+    assert_eq!(exec(&place, &["--", "true"]).code, 0);
+    assert_eq!((place.units().len(), place.threads("shop/gold")), (1, 1));
+    kill(Pid::from_raw(left.parse().expect("a number")), Signal::SIGKILL).expect("it runs");
+    // the kernel takes it out of its cgroup a moment later
+    wait_until(SOON, || {
+        place.apply();
+        cgroups_of(&place).is_empty()
+    })
+    .expect("the next apply removes it");
+    assert_eq!(place.units().len(), 0);
+}
+
 /// The kernel tells the server nothing of a command that was killed before the server asked for it.
 #[test]
 fn no_server_is_started_for_a_command_that_has_ended() {

@@ -57,6 +57,7 @@ fn reads_show_what_is_in_force_until_it_is_taken_down() {
 fn usage_counts_up_from_reading_to_reading() {
     let Some(place) = Place::new() else { return };
     place.apply();
+    let _managed = place.manage("shop");
     let words = ["usage", "--json", "--interval", "0.05", "--count", "3", "idle", "root"];
     let readings = place.fief().args(words).ends().objects();
     assert_eq!(readings.len(), 6);
@@ -64,6 +65,26 @@ fn usage_counts_up_from_reading_to_reading() {
     assert!(number(0, "taken_ns") < number(2, "taken_ns") && number(2, "taken_ns") < number(4, "taken_ns"));
     let busy = |at: usize| number(at, "thread_ns") + number(at + 1, "thread_ns");
     assert!(busy(0) < busy(4), "the machine idles or runs: {readings:?}");
+}
+
+#[test]
+fn where_no_cpu_time_is_charged_every_reader_says_so() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let interval = ["--interval", "0.05", "--count", "1"];
+    let says = |words: &[&str]| place.fief().args(words).ends().stdout.contains("\nno CPU time is charged: ");
+    let readers = || {
+        let top = says(&[&["top"], &interval[..]].concat());
+        let usage = [says(&["usage"]), says(&[&["usage"], &interval[..]].concat())];
+        [top, usage[0], usage[1], says(&["show", "root"]), says(&["status"])]
+    };
+    let told = || [place.shown("shop")["cpu_charged"].clone(), place.status()["cpu_charged"].clone()];
+    assert_eq!((readers(), told()), ([true; 5], [json!(false), json!(false)]));
+    let managed = place.manage("shop");
+    assert_eq!((readers(), told()), ([false; 5], [json!(true), json!(true)]));
+    drop(managed);
+    place.apply();
+    assert_eq!((readers(), told()), ([true; 5], [json!(false), json!(false)]));
 }
 
 /// Ends with its test.
@@ -100,6 +121,8 @@ fn explain_tells_by_whom_a_container_is_charged() {
         page.stdout.contains(" of CPU time in ") && page.stdout.contains(&format!("sh[{}]", busy.0.id())),
         "{page:?}"
     );
+    let attached = Path::new("/sys/fs/bpf").join(&place.scope).join("links/switch_charges");
+    assert!(!attached.exists(), "nothing is managed, and nobody watches any more");
     let wrong = place.fief().args(["explain", "--charge", "shop/gol"]).ends();
     assert!(wrong.code == 1 && wrong.stderr.contains("did you mean shop/gold?"), "{wrong:?}");
     let alone = place.fief().args(["explain", "web", "--charge", "shop"]).ends();

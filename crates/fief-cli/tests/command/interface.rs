@@ -109,7 +109,13 @@ int main(int count, char **words)
 		printf("%s\n", errno == ENOPROTOOPT ? "not managed" : strerror(errno));
 		return 0;
 	}
-	if (fief_container_set_name(gold, "gold-c") || fief_container_set(gold, FIEF_ATTR_WEIGHT, 7) || fief_enter(gold))
+	if (fief_container_create(0, 10001) != -1 || errno != EINVAL || fief_container_create(2, 0) != -1 || errno != EINVAL)
+		return 3;
+	if (fief_container_set_name(gold, "gold-c") || fief_container_set(gold, FIEF_ATTR_WEIGHT, 7))
+		return 1;
+	if (fief_container_set_name(gold, "a-name-that-has-more-than-31-bytes") != -1 || errno != EINVAL)
+		return 4;
+	if (fief_enter(gold))
 		return 1;
 	while (clock() < CLOCKS_PER_SEC / 20)
 		;
@@ -123,7 +129,7 @@ int main(int count, char **words)
 "#;
 
 const PYTHON: &str = r#"
-import ctypes, sys, time
+import ctypes, errno, sys, time
 import fief
 from fief import *
 if len(sys.argv) > 1:
@@ -140,6 +146,22 @@ except fief.NotManaged:
     print("not managed")
     sys.exit()
 gold.set(FIEF_ATTR_WEIGHT, 7)
+def why_not(call):
+    try:
+        call()
+    except OSError as error:
+        assert error.errno == errno.EINVAL, error
+        return str(error)
+assert "a weight is 1 to 10000" in why_not(lambda: fief.Container(weight=10001))
+for name in ("x" * 32, "a/b", "a\0b", ""):
+    assert "1 to 31 bytes" in why_not(lambda: gold.set_name(name))
+# a fourth one gives back what the thread might do before
+four = [fief.Container() for _ in range(4)]
+with four[0].bind(), four[1].bind(), four[2].bind():
+    with four[3].bind():
+        pass
+    with fief.Container() as made:
+        made.renew()
 with gold.bind():
     with fief.open_current() as current:
         assert current.info().self.id == gold.info().self.id

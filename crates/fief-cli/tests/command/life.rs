@@ -282,6 +282,30 @@ fn down_gives_back_the_sysctls_of_an_apply_that_was_killed_early() {
     assert!(!folder.exists());
 }
 
+/// A kill came after its first step, and its number is another process's by now, as this one's.
+#[test]
+fn what_a_killed_down_has_left_is_removed_whoever_has_its_number() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let pins = |name: &str| Path::new("/sys/fs/bpf").join(name);
+    let left = pins(&format!("{}~{}", place.scope, std::process::id()));
+    std::fs::rename(pins(&place.scope), &left).expect("as it takes them out of force");
+    let down = place.fief().arg("down").ends();
+    assert!(down.code == 0 && down.stdout.starts_with("nothing is in force"), "{down:?}");
+    assert!(!left.exists());
+}
+
+#[test]
+fn what_cannot_be_counted_is_taken_down_all_the_same() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let pins = Path::new("/sys/fs/bpf").join(&place.scope);
+    std::fs::remove_file(pins.join("maps/units")).expect("it tells which cgroups are managed");
+    let down = place.fief().arg("down").ends();
+    assert_eq!(down.code, 0, "{down:?}");
+    assert!(!pins.exists());
+}
+
 /// The last step of an apply fails: groups of an earlier one are in a hierarchy that is read-only now.
 #[test]
 fn a_policy_is_in_force_if_what_is_behind_that_fails_and_says_so() {

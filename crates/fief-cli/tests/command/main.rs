@@ -15,6 +15,7 @@ mod lab;
 mod life;
 mod mounted;
 mod mounted_users;
+mod odd_names;
 mod package;
 mod place;
 mod record;

@@ -124,6 +124,7 @@ fn mounted() -> Option<(Place, Mount)> {
 #[test]
 fn containers_are_folders_and_files() {
     let Some((place, mut mount)) = mounted() else { return };
+    let _managed = place.manage("shop");
     let found = mount.does("find \"$DIR/shop\" | sed \"s|$DIR/||\" | sort");
     let files = |folder: &str| ["cmd", "status", "usage"].map(|file| format!("{folder}/{file}"));
     let mut expected = vec!["shop".to_owned(), "shop/gold".to_owned()];

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use fief_testkit::{Feature, NetNs, require};
+use fief_testkit::{Cgroup, Feature, NetNs, require};
 
 use crate::started::{Ended, Fief, SHOP, fief_in, policy};
 
@@ -37,6 +37,14 @@ impl Place {
         ended
     }
 
+    /// A cgroup that is managed: CPU time is charged as long.
+    pub fn manage(&self, container: &str) -> Cgroup {
+        let cgroup = Cgroup::new("managed").expect("a cgroup");
+        let managed = self.fief().args(["manage", "--container", container]).arg(cgroup.path()).ends();
+        assert_eq!(managed.code, 0, "{managed:?}");
+        cgroup
+    }
+
     /// What `fief show` says of a container.
     pub fn shown(&self, path: &str) -> serde_json::Value {
         self.fief().args(["show", path, "--json"]).ends().objects().remove(0)
@@ -47,9 +55,14 @@ impl Place {
         self.shown(path)["threads"].as_u64().expect("an integer")
     }
 
+    /// What `fief status` says.
+    pub fn status(&self) -> serde_json::Value {
+        self.fief().args(["status", "--json"]).ends().objects().remove(0)
+    }
+
     /// Folders of the cgroups that are managed.
     pub fn units(&self) -> Vec<String> {
-        let status = self.fief().args(["status", "--json"]).ends().objects().remove(0);
+        let status = self.status();
         let units = status["units"].as_array().expect("a list").iter();
         units.map(|unit| unit.as_str().expect("a folder").to_owned()).collect()
     }

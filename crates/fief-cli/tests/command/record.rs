@@ -27,6 +27,7 @@ fn record(place: &Place, folder: &Path, count: &str) -> Ended {
 fn history_reads_as_the_present_does() {
     let Some(place) = Place::new() else { return };
     place.apply();
+    let _managed = place.manage("shop");
     let folder = tempfile::tempdir().expect("a folder");
     let recorded = record(&place, folder.path(), "10");
     assert_eq!(recorded.code, 0, "{recorded:?}");

@@ -122,6 +122,11 @@ fn the_agents_service_may_call_what_the_agent_calls() {
         Agent::of(traced(&place, file.path()), &["--group", GROUP, "--listen", "127.0.0.1:0", "--record", folder]);
     assert!(agent.scrape().contains("fief_in_force 1\n"));
     assert!(agent.charges("shop").contains("\"sources\":"));
+    // where nothing is managed, it has time charged as long as it looks
+    drop(cgroup);
+    place.apply();
+    let told = || agent.charges("root").contains("\"sources\":");
+    wait_until(Duration::from_secs(60), told).expect("after a pause it looks again");
     // its end too, so it is the agent that is told to, and not strace
     let strace = agent.child.id();
     let children = std::fs::read_to_string(format!("/proc/{strace}/task/{strace}/children")).expect("it runs");

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fief_bpf::{Context, Error, ErrorKind, Result, abi};
+use fief_bpf::{Context, Error, ErrorKind, Result, abi, process};
 
 use super::{MANAGED, unit};
 use crate::{Fief, cgroup};
@@ -55,20 +55,21 @@ impl Fief {
     }
 
     fn cgroup_of_process(&self, pid: i32, top: &Path) -> Result<(PathBuf, String)> {
-        let comm =
-            std::fs::read_to_string(format!("/proc/{pid}/comm")).context(|| format!("there is no process {pid}"))?;
-        let name = component(&format!("{}-{pid}", comm.trim()));
+        let name = name_of_process(pid)?;
         let path = cgroup::of_process(pid)?;
         if path != top {
             return Ok((path, name));
         }
         // hooks at the top would tax the whole machine: the process and its children get a cgroup of their own
         let own = cgroup::own(self.pins().scope())?.join(format!("{MANAGED}{pid}"));
+        let is_new = !own.exists();
         cgroup::create(&own)?;
-        for member in family(pid) {
-            cgroup::join(&own, member)?;
+        let moved = cgroup::join(&own, pid).and_then(|()| cgroup::join_all(&own, || outside(&own, pid)));
+        if moved.is_err() && is_new {
+            // none of them is managed; the first error is the one to tell
+            let _ = cgroup::remove(&own, top);
         }
-        Ok((own, name))
+        moved.map(|()| (own, name))
     }
 }
 
@@ -94,6 +95,18 @@ fn component(name: &str) -> String {
     fit[..fit.floor_char_boundary(abi::FIEF_NAME_LEN as usize - 1)].to_owned()
 }
 
+/// What a process is called, which may be any bytes.
+fn name_of_process(pid: i32) -> Result<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).context(|| format!("there is no process {pid}"))?;
+    Ok(component(&format!("{}-{pid}", String::from_utf8_lossy(&name).trim())))
+}
+
+/// A process and its descendants, those that are not in this cgroup of ours, and not ended.
+fn outside(own: &Path, pid: i32) -> Vec<i32> {
+    let is_inside = |pid: i32| cgroup::of_process(pid).is_ok_and(|path| path.starts_with(own));
+    family(pid).into_iter().filter(|pid| !is_inside(*pid) && !process::has_ended(*pid)).collect()
+}
+
 /// A process and its descendants.
 fn family(pid: i32) -> Vec<i32> {
     let below = cgroup::children_of_process(pid).into_iter().flat_map(family);
@@ -102,6 +115,12 @@ fn family(pid: i32) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::io::{Read, Write};
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -132,6 +151,22 @@ mod tests {
         assert_eq!(component("##12"), "12");
         assert_eq!(component("\n#12"), "12", "what is left begins so");
         assert_eq!(component("\n\t"), "");
+    }
+
+    #[test]
+    fn a_process_is_found_whatever_bytes_its_name_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join(OsStr::from_bytes(b"\xffweb"));
+        std::os::unix::fs::symlink("/bin/cat", &program).expect("made");
+        let mut command = Command::new(program);
+        let mut child = command.arg0("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        // the kernel names it a moment after `spawn` goes on
+        child.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it writes");
+        let name = name_of_process(child.id().cast_signed());
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        assert_eq!(name.expect("it runs"), format!("\u{fffd}web-{}", child.id()));
     }
 
     #[test]

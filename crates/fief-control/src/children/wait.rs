@@ -259,8 +259,12 @@ impl<'a> Waiting<'a> {
     fn tell_left(&self, server: &Running, code: i32) {
         let left: Vec<String> = self.left(server).iter().map(ToString::to_string).collect();
         if code != 0 && !left.is_empty() {
+            let go_on = match self.by {
+                By::Exec if self.is_in_force => "go on in its container",
+                _ => "go on without a policy",
+            };
             self.tell(&format!(
-                "the server's process has ended ({code}), and others of it go on without a policy: {}; end them by `kill {}`",
+                "the server's process has ended ({code}), and others of it {go_on}: {}; end them by `kill {}`",
                 left.join(", "),
                 left.join(" ")
             ));

@@ -155,20 +155,20 @@ impl Hierarchy {
         Some(Quota { quota_us: quota.parse().ok()?, period_us: period.parse().ok()? })
     }
 
-    /// The group of a process; `None`: it has ended.
+    /// The group of a process; `None`: it has ended, or nobody can tell.
     pub(super) fn of_process(&self, pid: i32) -> Option<PathBuf> {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        Some(self.top.join(self.path_in(&text)?.trim_start_matches('/')))
+        let text = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
+        Some(cgroup::below(&self.top, self.path_in(&text)?))
     }
 
-    /// Lines are `number:controllers:path`; version 2 is number 0 without controllers.
-    fn path_in<'a>(&self, text: &'a str) -> Option<&'a str> {
-        text.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':');
+    /// Lines are `number:controllers:path`; version 2 is number 0 without controllers. A path is bytes: who makes a cgroup names it.
+    fn path_in<'a>(&self, text: &'a [u8]) -> Option<&'a [u8]> {
+        text.split(|byte| *byte == b'\n').find_map(|line| {
+            let mut fields = line.splitn(3, |byte| *byte == b':');
             let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
             let is_own = match self.version {
-                Version::V1 => controllers.split(',').any(|controller| controller == "cpu"),
-                Version::V2 => number == "0",
+                Version::V1 => controllers.split(|byte| *byte == b',').any(|controller| controller == b"cpu"),
+                Version::V2 => number == b"0",
             };
             is_own.then_some(path)
         })
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn the_group_of_a_process_is_that_of_the_controller() {
-        let text = "9:name=systemd:/init.scope\n2:cpu,cpuacct:/a/b\n3:cpuset:/c\n0::/d\n";
-        let path = |version| Hierarchy { version, top: PathBuf::new() }.path_in(text).map(str::to_owned);
-        assert_eq!(path(Version::V1).as_deref(), Some("/a/b"));
-        assert_eq!(path(Version::V2).as_deref(), Some("/d"));
+        let text = b"9:name=systemd:/init.scope\n2:cpu,cpuacct:/a/b:\xff\n3:cpuset:/c\n0::/d/\xfe\n";
+        let path = |version| Hierarchy { version, top: PathBuf::new() }.path_in(text).map(<[u8]>::to_vec);
+        assert_eq!(path(Version::V1).as_deref(), Some(&b"/a/b:\xff"[..]));
+        assert_eq!(path(Version::V2).as_deref(), Some(&b"/d/\xfe"[..]));
     }
 }

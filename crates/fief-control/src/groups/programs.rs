@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,11 +21,11 @@ use fief_bpf::map::{self, MapCore};
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, process, record};
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{Groups, Version, plan};
 use crate::children::own_command;
+use crate::noted::Noted;
 use crate::tree::Tree;
 use crate::{Fief, cgroup};
 
@@ -117,10 +118,17 @@ impl Fief {
 
     /// Its number, if it runs.
     fn mover(&self) -> Option<i32> {
-        let pid: i32 = fs::read_to_string(self.mover_file()).ok()?.trim().parse().ok()?;
-        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let noted = Noted::parse(&fs::read_to_string(self.mover_file()).ok()?)?;
+        let pid = noted.pid.cast_signed();
+        // an older version noted the number alone
+        let is_it = noted.runs() && (noted.started.is_some() || self.has_words_of_mover(pid));
+        is_it.then_some(pid)
+    }
+
+    fn has_words_of_mover(&self, pid: i32) -> bool {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).skip(1).collect();
-        words.starts_with(&[MOVER.as_bytes(), self.pins().scope().as_bytes()]).then_some(pid)
+        words.starts_with(&[MOVER.as_bytes(), self.pins().scope().as_bytes()])
     }
 
     fn start_mover(&self) -> Result<()> {
@@ -129,17 +137,17 @@ impl Fief {
         command.arg(self.pins().scope()).current_dir("/").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context(|| "cannot start the process that moves programs".into())?;
-        let noted = fs::write(self.mover_file(), child.id().to_string());
+        let noted = fs::write(self.mover_file(), Noted::of(child.id()).to_string());
         // it waits for the end of its standard input, which comes with a kill of this process too
         drop(child.stdin);
         noted.context(|| "cannot note who moves programs".into())
     }
 
     fn stop_mover(&self) -> Result<()> {
-        if let Some(pid) = self.mover() {
-            // one that ended meanwhile is as good
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            process::wait_end(pid).context(|| "cannot wait for the process that moves programs".into())?;
+        let held = self.mover().and_then(|pid| Some((pid, process::open(pid).ok()?)));
+        // it may have ended before it was held, and another one may have its number; one that ended meanwhile is as good as ended here
+        if let Some((_, mover)) = held.filter(|(pid, _)| self.mover() == Some(*pid)) {
+            process::end(mover.as_fd()).context(|| "cannot end the process that moves programs".into())?;
         }
         match fs::remove_file(self.mover_file()) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -75,7 +75,7 @@ pub(super) fn ends(scope: &str) -> Result<Vec<End>> {
 }
 
 fn end(link: &Link, scope: &str) -> Option<End> {
-    let name = &link.name;
+    let name = Some(&link.name).filter(|_| link.is_of_pair())?;
     let number = name.strip_prefix(OWN_INTERFACES)?.strip_suffix(&tag(scope))?;
     let receives = number.ends_with('r');
     let slot: u32 = number.strip_suffix(['r', 's'])?.parse().ok()?;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     fn link(index: u32, name: &str, alias: &str) -> Link {
-        Link { index, name: name.to_owned(), alias: alias.to_owned(), ..Link::default() }
+        Link { index, name: name.to_owned(), alias: alias.to_owned(), kind: "veth".to_owned(), ..Link::default() }
     }
 
     #[test]
@@ -200,5 +200,7 @@ mod tests {
         assert_eq!(end(&link(7, "fief-12s", "of somebody"), "fief"), None);
         assert_eq!(end(&link(7, "fief-bridge", ""), "fief"), None);
         assert_eq!(end(&link(7, "eth0", ""), "fief"), None);
+        // a loopback can bear the name, and cannot be removed
+        assert_eq!(end(&Link { kind: String::new(), ..link(1, "fief-12s", "") }, "fief"), None);
     }
 }

@@ -9,23 +9,28 @@ use std::path::PathBuf;
 use fief_bpf::{Context, Result};
 
 use crate::Fief;
+use crate::namespace::Known;
 
 impl Fief {
-    fn lane_places(&self) -> PathBuf {
+    pub(crate) fn lane_places(&self) -> PathBuf {
         self.run_dir().join("lanes")
     }
 
-    /// Remembers that a network namespace may hold lanes.
-    pub(super) fn remember_place(&self, netns: u64) -> Result<()> {
+    /// Remembers that a network namespace may hold lanes. One that had its number is gone.
+    pub(super) fn remember_place(&self, netns: Known) -> Result<()> {
         let mut places = self.places();
-        if !places.contains(&netns) {
-            places.push(netns);
+        if places.contains(&netns) {
+            return Ok(());
         }
+        // its lanes led to other interfaces than there are here
+        self.forget_lanes(|of, _| of != netns.inode)?;
+        places.retain(|place| place.inode != netns.inode);
+        places.push(netns);
         self.write_places(&places)
     }
 
     /// Forgets every network namespace but these.
-    pub(super) fn write_places(&self, places: &[u64]) -> Result<()> {
+    pub(super) fn write_places(&self, places: &[Known]) -> Result<()> {
         let path = self.lane_places();
         let what = || format!("cannot write {}", path.display());
         if places.is_empty() {
@@ -41,9 +46,33 @@ impl Fief {
         fs::rename(&fresh, &path).context(what)
     }
 
-    /// The network namespaces that may hold lanes, by inode.
-    pub(super) fn places(&self) -> Vec<u64> {
+    /// The network namespaces that may hold lanes.
+    pub(super) fn places(&self) -> Vec<Known> {
         let text = fs::read_to_string(self.lane_places()).unwrap_or_default();
-        text.lines().filter_map(|line| line.parse().ok()).collect()
+        text.lines().filter_map(Known::read).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fief_testkit::{Feature, require};
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_takes_the_place_of_one_that_had_its_number() {
+        if !require(Feature::Root) {
+            return;
+        }
+        let fief = Fief::with_scope(&format!("ff-{}-places", std::process::id()));
+        let known = |text| Known::read(text).expect("a number and a cookie");
+        for place in ["5 1", "6 1", "5 1", "5 2"] {
+            fief.remember_place(known(place)).expect("noted");
+        }
+        let noted = fief.places();
+        fief.write_places(&[]).expect("forgotten");
+        let left = fief.places();
+        let _ = fs::remove_dir_all(fief.run_dir());
+        assert_eq!((noted, left), (vec![known("6 1"), known("5 2")], Vec::new()));
     }
 }

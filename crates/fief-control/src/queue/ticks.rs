@@ -99,8 +99,10 @@ impl Fief {
     fn remove_ticks_here(&self, keep: Option<u32>) -> Result<()> {
         let scope = self.pins().scope();
         let names = names(scope);
-        let ours =
-            |link: &links::Link| names.contains(&link.name) && (link.alias.is_empty() || link.alias == alias(scope));
+        let ours = |link: &links::Link| {
+            let is_ours = link.alias.is_empty() || link.alias == alias(scope);
+            link.is_of_pair() && names.contains(&link.name) && is_ours
+        };
         let there: Vec<_> = links::list()?.into_iter().filter(ours).collect();
         if there.iter().any(|link| Some(link.index) == keep) {
             return Ok(());
@@ -113,7 +115,8 @@ impl Fief {
 fn find(scope: &str) -> Result<Option<Pair>> {
     let links = links::list()?;
     let index = |name: &String| {
-        links.iter().find(|link| link.name == *name && link.alias == alias(scope)).map(|link| link.index)
+        let ours = |link: &&links::Link| link.is_of_pair() && link.name == *name && link.alias == alias(scope);
+        links.iter().find(ours).map(|link| link.index)
     };
     let [sends, receives] = names(scope);
     Ok(index(&sends).zip(index(&receives)).map(|(sends, receives)| Pair { sends, receives }))

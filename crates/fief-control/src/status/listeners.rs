@@ -3,9 +3,11 @@
 //! processes, not of the policy.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use fief_bpf::Result;
@@ -15,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::listening::{self, Listening};
 use crate::names::Names;
 use crate::steer::is_shim;
-use crate::{ClassListenerView, Fief, Snapshot, cgroup, servers};
+use crate::{ClassListenerView, Fief, Snapshot, cgroup, patience, servers, sockets};
 
 /// A listener of the policy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -148,8 +150,14 @@ impl<'a> Kernel<'a> {
 
 /// Whether the process has the shim among its files in memory.
 fn has_shim(pid: i32) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    maps.lines().filter_map(|line| line.split_once('/')).any(|(_, path)| is_shim(Path::new(path)))
+    let maps = patience::in_time(move || fs::read(format!("/proc/{pid}/maps")).unwrap_or_default());
+    maps.is_some_and(|maps| is_shim_among(&maps))
+}
+
+/// Files may have any names.
+fn is_shim_among(maps: &[u8]) -> bool {
+    let files = maps.split(|byte| *byte == b'\n').filter_map(|line| line.splitn(2, |byte| *byte == b'/').nth(1));
+    files.map(OsStr::from_bytes).any(|path| is_shim(Path::new(path)))
 }
 
 /// What is found in a network namespace.
@@ -161,8 +169,8 @@ pub(crate) struct Here {
 
 impl Here {
     pub(crate) fn look(policy: &Policy, kernel: &Kernel<'_>) -> Self {
-        let sockets = listening::find().unwrap_or_default();
-        let servers = servers::of(&sockets, &kernel.managed);
+        let listening = listening::find().unwrap_or_default();
+        let servers = servers::of(&listening, &kernel.managed, sockets::MOST);
         let mut here = Self::default();
         for listener in policy.listeners.iter().filter(|listener| !listener.forward) {
             let own: Vec<_> =
@@ -173,6 +181,7 @@ impl Here {
                 here.problems.extend(absent(listener, &own, &servers));
             }
             here.problems.extend(classes.problem(listener).filter(|_| !own.is_empty()));
+            here.problems.extend(hidden(listener, &own));
             here.listeners.push(ListenerStatus {
                 name: listener.name.clone(),
                 address: listener.address,
@@ -211,6 +220,19 @@ fn absent(listener: &Listener, own: &[ServerStatus], all: &[(&Listening, ServerS
     Some(format!("{name}: nothing listens on {address}{others}; start its server there, or change the policy"))
 }
 
+/// Somebody listens there, and nobody can tell who.
+fn hidden(listener: &Listener, own: &[ServerStatus]) -> Option<String> {
+    let Listener { name, address, .. } = listener;
+    own.iter().any(|server| server.program == servers::HIDDEN).then(|| {
+        format!(
+            "{name}: who listens on {address} is not known, since more descriptors are open on this machine than the {} that are looked \
+             at (lower the limit of who has them: ulimit -n, LimitNOFILE=), or a process is within exec that does not end (ps waits \
+             for it too: kill it)",
+            sockets::MOST
+        )
+    })
+}
+
 /// Whether the kernel refuses to bind to it.
 fn is_foreign(address: SocketAddr) -> bool {
     let bound = UdpSocket::bind((address.ip(), 0));
@@ -235,6 +257,31 @@ mod tests {
         assert!(is_foreign("192.0.2.1:80".parse().expect("an address")));
         assert!(!is_foreign("127.0.0.1:80".parse().expect("an address")));
         assert!(!is_foreign("0.0.0.0:80".parse().expect("an address")));
+    }
+
+    #[test]
+    fn a_mapped_file_whose_name_is_no_text_hides_no_shim() {
+        let maps = b"1-2 r-xp 0 08:01 7    /tmp/\xff\n3-4 r-xp 0 08:01 8    /run/fief/shim-0a.so\n5-6 rw-p 0 0 0\n";
+        assert!(is_shim_among(maps) && !is_shim_among(&maps[..40]) && !is_shim_among(b""));
+    }
+
+    #[test]
+    fn a_server_that_was_not_found_in_time_is_told_with_what_to_do() {
+        let server = |program: &str| ServerStatus {
+            address: "0.0.0.0:80".parse().expect("an address"),
+            class: None,
+            pid: None,
+            program: program.to_owned(),
+            unit: None,
+            managed: true,
+        };
+        let listener = &policy("").listeners[0];
+        assert_eq!(hidden(listener, &[server("nginx")]), None);
+        let said = hidden(listener, &[server("nginx"), server(servers::HIDDEN)]).expect("one is hidden");
+        assert!(
+            said.starts_with("web: who listens on 0.0.0.0:80 is not known") && said.contains("LimitNOFILE="),
+            "{said}"
+        );
     }
 
     #[test]

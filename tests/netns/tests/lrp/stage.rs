@@ -136,6 +136,13 @@ impl Stage {
     }
 }
 
+/// Nice value and scheduling policy of a thread.
+pub fn scheduling(thread: i32) -> (i32, i32) {
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    (fields[16].parse().unwrap(), fields[38].parse().unwrap())
+}
+
 pub fn send_all(stream: &mut TcpStream, bytes: usize) {
     let block = vec![7; 65536];
     for _ in 0..bytes.div_ceil(block.len()) {

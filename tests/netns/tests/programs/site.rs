@@ -227,7 +227,8 @@ impl Site {
     /// The process that moves programs.
     pub fn mover(&self) -> Option<u32> {
         let noted = Path::new("/run/fief").join(self.fief.pins().scope()).join("move.pid");
-        fs::read_to_string(noted).ok()?.trim().parse().ok().filter(|pid| lives(*pid))
+        // when it started follows
+        fs::read_to_string(noted).ok()?.split(' ').next()?.parse().ok().filter(|pid| lives(*pid))
     }
 
     /// Ends the server, and sees that nothing is left.

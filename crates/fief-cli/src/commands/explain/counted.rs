@@ -51,7 +51,7 @@ enum Object<'a> {
         listener: &'a str,
         level: &'a str,
         queue_percent: u32,
-        cpu_ppm: u32,
+        cpu_ppm: Option<u32>,
         drops_per_second: u32,
         age_ns: u64,
     },
@@ -190,7 +190,7 @@ fn loads(loads: &[LoadView]) -> Table {
             load.listener.clone(),
             if load.level == "always" { "not loaded".into() } else { load.level.into() },
             format!("{}%", load.queue_percent),
-            format!("{}%", load.cpu_ppm / 10_000),
+            or_dash(load.cpu_ppm.map(|ppm| format!("{}%", ppm / 10_000))),
             load.drops_per_second.to_string(),
             format!("{} ago", duration(load.age_ns)),
         ]);
@@ -234,7 +234,7 @@ mod tests {
                 listener: "web".into(),
                 level: "busy",
                 queue_percent: 30,
-                cpu_ppm: 850_000,
+                cpu_ppm: Some(850_000),
                 drops_per_second: 2,
                 age_ns: 10_000_000,
             }],
@@ -258,6 +258,8 @@ mod tests {
         assert!(line(" 3  ").contains("refused"), "{page}");
         assert!(line(" 4  ").contains("passed (monitor)"), "{page}");
         assert!(line("busy").contains("30%  85%"), "{page}");
+        let loads = view().loads.into_iter().map(|load| LoadView { cpu_ppm: None, ..load }).collect();
+        assert!(super::page(&FrontView { loads, ..view() }).contains("30%    -"), "no CPU time is charged");
         assert!(line("10.88.3.0/24").contains("syn-isolated"), "{page}");
     }
 
@@ -298,7 +300,7 @@ mod tests {
             listener: "web",
             level: "busy",
             queue_percent: 1,
-            cpu_ppm: 1,
+            cpu_ppm: Some(1),
             drops_per_second: 1,
             age_ns: 1,
         };
