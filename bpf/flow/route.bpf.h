@@ -122,8 +122,10 @@ static __always_inline struct way_back *way_place(const struct packet *p)
 /* Whether answers to packets as this one went back a moment ago. */
 static __always_inline bool way_is(const struct way_back *back, const struct packet *p, const __u16 *link)
 {
+	__u32 until = *(volatile __u32 *)&back->until;
+
 	return back->local == ipv4_of(p->destination) && back->interface == p->interface &&
-	       same_link(back->link, link) && (__s32)(*(volatile __u32 *)&back->until - way_now()) > 0;
+	       same_link(back->link, link) && until && until - way_now() - 1 < WAY_TICKS;
 }
 
 static __always_inline void way_note(struct way_back *back, const struct packet *p, const __u16 *link)

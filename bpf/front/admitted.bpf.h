@@ -153,6 +153,7 @@ static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_co
 }
 
 #define BEGUN_NS (CLAIM_MS * 1000000ll)
+#define NO_CPU	 ~0u /* as the CPU of a verdict: none has its packet, since the listener had no room for the connection */
 
 /*
  * Whether first bytes of another connection of the flow passed a moment ago, and its socket is not known of yet. A client has several
@@ -161,10 +162,9 @@ static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_co
  */
 static __always_inline bool is_begun(const struct front_context *front, const struct fief_admitted *entry, __u32 begin)
 {
-	return entry && entry->begin != begin && !entry->spent && (__s64)(front->now - entry->time_ns) < BEGUN_NS;
+	return entry && entry->begin != begin && !entry->spent && entry->cpu != NO_CPU &&
+	       (__s64)(front->now - entry->time_ns) < BEGUN_NS;
 }
-
-#define NO_CPU ~0u /* as the CPU of a verdict: none has its packet, since the listener had no room for the connection */
 
 /* The packet of a verdict upon the connection whose first byte is `begin` goes no further. `hash`: of its flow. */
 static __noinline int admitted_fail(__u64 hash, __u32 begin)
@@ -197,7 +197,7 @@ static __always_inline bool is_unmade(const struct front_context *front, const s
  */
 static __noinline __s64 begin_claim(struct front_context *front, __u32 begin, __u64 hash)
 {
-	const struct fief_admitted *entry;
+	struct fief_admitted *entry;
 	struct admitted_pair *pair;
 
 	if (front->guard->flags & FIEF_GUARD_MONITOR)
@@ -208,7 +208,10 @@ static __noinline __s64 begin_claim(struct front_context *front, __u32 begin, __
 	entry = verdict_of(pair, hash);
 	if (is_begun(front, entry, begin) || !claim_take(pair, hash, begin, front->now, false))
 		return BEGIN_WAITS;
-	return entry && is_unmade(front, entry, begin) ? entry->rule + 1 : 0;
+	if (!entry || !is_unmade(front, entry, begin))
+		return 0;
+	entry->cpu = bpf_get_smp_processor_id(); /* paid for once more, whatever becomes of it */
+	return entry->rule + 1;
 }
 
 /* The bytes that begin_claim() took it for go no further. */

@@ -193,8 +193,11 @@ fn told(pid: i32, file: &str) -> io::Result<Option<String>> {
 /// A field of its status, which the kernel tells also while the process is within exec; the ends of lines in its name are escaped.
 fn field(pid: i32, name: &str) -> io::Result<Option<String>> {
     let Some(status) = told(pid, "status")? else { return Ok(None) };
-    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
-    value.map(|value| Some(value.to_owned())).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    value(&status, name).map(|value| Some(value.to_owned())).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn value<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"))
 }
 
 /// The parent of a process, if both are there.
@@ -203,9 +206,14 @@ pub fn parent(pid: i32) -> Option<i32> {
     (parent > 0).then_some(parent)
 }
 
-/// Whether a process has ended, also where nobody has waited for it yet. One of which nobody can tell has not.
+/// Whether a process has ended, also where nobody has waited for it yet. One of which nobody can tell has not, nor one whose first thread
+/// alone has.
 pub fn has_ended(pid: i32) -> bool {
-    field(pid, "State").is_ok_and(|state| state.is_none_or(|state| state.starts_with(['Z', 'X'])))
+    let Ok(status) = told(pid, "status") else { return false };
+    let Some(status) = status else { return true };
+    let is_over = value(&status, "State").is_some_and(|state| state.starts_with(['Z', 'X']));
+    is_over
+        && value(&status, "Threads").and_then(|threads| threads.parse().ok()).is_some_and(|threads: u32| threads <= 1)
 }
 
 /// When a process started, in ticks since the machine did, by which it is told from one that has its number later. `None`: it has

@@ -54,21 +54,30 @@ impl Fief {
         }
         let known = process::open(pid).and_then(|process| process::identity(process.as_fd()));
         let known = known.context(|| format!("there is no process {pid}"))?;
-        let (mut bound, mut ended) = (0, None);
+        // first: who is forked before would have no record, and nobody would end that of who ends before
+        let begins = self.ensure_charged()?;
+        let (mut bound, mut failed) = (0, None);
         for tid in threads {
             match asked.run(asker, Ask::Bind(container.into(), tid, known)) {
                 Ok(_) => bound += 1,
                 // the thread, or the container
-                Err(error) if error.kind() == ErrorKind::NotFound => ended = Some(error),
-                Err(error) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::NotFound => failed = Some(error),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
             }
         }
-        if let Some(error) = ended.filter(|_| bound == 0) {
-            return Err(error);
+        if bound > 0 {
+            // another command may have found before that nobody needs it
+            self.ensure_charged()?;
+        } else if begins {
+            self.need_ends()?;
         }
-        // by its first bind a user may have made the first record of all
-        self.ensure_charged()?;
-        Ok(Bound { threads: bound })
+        match failed {
+            Some(error) if bound == 0 || error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(Bound { threads: bound }),
+        }
     }
 
     fn ask(&self, asker: Asker, ask: Ask<'_>) -> Result<Reference> {

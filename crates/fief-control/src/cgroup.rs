@@ -82,29 +82,25 @@ pub fn join(path: &Path, pid: i32) -> Result<()> {
 const ROUNDS: usize = 10;
 
 /// Moves whoever is found into a cgroup, until nobody is. One that ends meanwhile is as good as moved: the kernel leaves it where it is,
-/// and a busy machine takes a while to end it.
+/// for as long as its end takes.
 pub fn join_all(path: &Path, found: impl Fn() -> Vec<i32>) -> Result<()> {
-    for round in 0..ROUNDS {
-        if round > 1 {
-            std::thread::sleep(Duration::from_millis(1 << round));
-        }
+    let mut joined = HashSet::new();
+    for _ in 0..ROUNDS {
         let mut all = found();
         if all.is_empty() {
             // the kernel's list of children skips one now and then where others end
             all = found();
         }
+        all.retain(|pid| !joined.contains(pid));
         if all.is_empty() {
             return Ok(());
         }
         for pid in all {
             match join(path, pid) {
                 Err(error) if !process::has_ended(pid) => return Err(error),
-                _ => {}
-            }
+                _ => joined.insert(pid),
+            };
         }
-    }
-    if found().is_empty() {
-        return Ok(());
     }
     let what = format!("processes fork faster than they can be moved into the cgroup {}", path.display());
     Err(Error::new(ErrorKind::Other, what).remedy("stop them meanwhile (kill -STOP), or try again"))
@@ -344,6 +340,7 @@ pub fn children_of_process(pid: i32) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::process::{Command, Stdio};
 
     use fief_testkit::{Cgroup, Feature, require, wait_until};
@@ -461,7 +458,14 @@ mod tests {
         let mut there = processes(to.path());
         there.sort_unstable();
         let refused = join_all(&from.path().join("none"), || pids.clone());
-        let without_end = join_all(from.path(), || pids.clone());
+        let more = RefCell::new(Vec::new());
+        let without_end = join_all(from.path(), || {
+            let cat = Command::new("cat").stdin(Stdio::piped()).spawn().expect("it starts");
+            let pid = cat.id().cast_signed();
+            more.borrow_mut().push(cat);
+            vec![pid]
+        });
+        cats.append(&mut more.into_inner());
         cats.iter_mut().for_each(|cat| drop(cat.stdin.take()));
         cats.iter_mut().for_each(|cat| assert!(cat.wait().is_ok()));
         moved.expect("both");

@@ -80,6 +80,15 @@ impl Fief {
         charging::attach(self.pins()).map(|()| true)
     }
 
+    /// For who has not locked the state, and needed it alone.
+    pub(crate) fn need_ends(&self) -> Result<()> {
+        if !self.installed() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        if self.installed() { self.settle_charging(None) } else { Ok(()) }
+    }
+
     fn needs_charging(&self, policy: Option<&Policy>) -> Result<bool> {
         let units = self.map("units")?;
         if units.keys().next().is_some()

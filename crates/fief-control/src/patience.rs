@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fief_bpf::process;
+use nix::sys::signal::SigSet;
 
 /// After so long without news another thread goes on with the next process.
 const STEP: Duration = Duration::from_millis(300);
@@ -111,6 +112,8 @@ fn start(work: impl FnOnce() + Send + 'static) -> Option<()> {
     let place = Place::take()?;
     let work = move || {
         let _place = place;
+        // such a thread may be left behind, and who freezes cgroups counts on signals that wait (cgroup::remove)
+        let _ = SigSet::all().thread_block();
         work();
     };
     thread::Builder::new().stack_size(STACK).spawn(work).ok().map(drop)

@@ -196,15 +196,6 @@ impl Fief {
         }
         Ok(watch)
     }
-
-    /// What was charged for its sake alone is no longer.
-    fn watch_ends(&self) -> Result<()> {
-        if !self.installed() {
-            return Ok(());
-        }
-        let _lock = self.lock()?;
-        if self.installed() { self.settle_charging(None) } else { Ok(()) }
-    }
 }
 
 impl Watch {
@@ -214,6 +205,10 @@ impl Watch {
         let (over, from_ns) = (self.turn, self.since_ns);
         self.kernel.forget(1 - over)?;
         self.turn_over(lasts)?;
+        // where the last look was too long ago, another command may have found that nobody needs it
+        if self.fief.ensure_charged()? {
+            self.since_ns = now_ns()?;
+        }
         let sums = self.kernel.sums()?;
         let own = sums.iter().filter(|(source, sum)| source.turn == over && sum.ns > 0);
         let mut sources: Vec<_> = own.map(|(key, sum)| source(key, sum)).collect();
@@ -238,7 +233,7 @@ impl Drop for Watch {
         // what fails here ends by itself
         let _ = self.kernel.end();
         let _ = fs::remove_file(&self.lock);
-        let _ = self.fief.watch_ends();
+        let _ = self.fief.need_ends();
     }
 }
 
