@@ -61,7 +61,7 @@ pub fn attach(pins: &Pins) -> Result<()> {
         return Ok(());
     }
     // what a killed one left may have missed events of the others
-    end(pins)?;
+    detach(pins)?;
     tell(pins, GO_ON)?;
     for (place, row) in programs(pins).enumerate() {
         managed::attach_trace(pins, row)?;
@@ -73,13 +73,8 @@ pub fn attach(pins: &Pins) -> Result<()> {
     tell(pins, GO_ON)
 }
 
-/// Nobody needs to know who has the CPUs.
+/// Where nobody needs to know who has the CPUs. CPU time is charged up to now, and none after that.
 pub fn detach(pins: &Pins) -> Result<()> {
-    if is_begun(pins) { end(pins) } else { Ok(()) }
-}
-
-/// What is open is charged up to now, and nothing after that.
-fn end(pins: &Pins) -> Result<()> {
     tell(pins, PAUSE)?;
     let closes = pins.open_program(CLOSES)?;
     let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())?;

@@ -63,7 +63,8 @@ const LISTENERS_OWN: u32 = abi::FIEF_LABEL_LISTENER | abi::FIEF_LABEL_IPV4;
 /// A cgroup of ours for a process that had none, and its number.
 const MANAGED: &str = "managed-";
 
-const NOT_ALL: &str = "its processes have more descriptors open than are looked at, or hold up who copies their sockets: where they                        listen, connections may have no classes; start the server by `fief exec`";
+const NOT_ALL: &str = "its processes have more descriptors open than are looked at, or hold up who copies their sockets: where they \
+                       listen, connections may have no classes; start the server by `fief exec`";
 
 /// As [`home_of`], of a table that is read only as far as the policy's container of this path, which is before those of others.
 pub(crate) fn home_in(table: &Table, path: &str) -> Result<abi::fief_ref> {
