@@ -189,10 +189,15 @@ container = "shop/bronze"
         if used <= nothing { Ok(said) } else { Err(said) }
     }
 
-    /// How much later than its work an answer may be, ms: the turn changes hands twice, and what a switch takes here is within what an
-    /// idle request takes.
-    fn changes(&self) -> u64 {
-        (2 * SLICE + 4 * self.idle).as_millis() as u64
+    /// What the hog may have while the server works for who comes first: the turn changes hands twice, and what a switch takes here is
+    /// within what an idle request takes.
+    fn changes(&self) -> Duration {
+        2 * SLICE + 4 * self.idle
+    }
+
+    /// What the hog had of the CPU. Unlike the time that an answer took, it tells nothing of who else kept the guest from its CPUs.
+    fn hog_had(&self) -> Result<Duration, String> {
+        self.hog.as_ref().map_or(Ok(Duration::ZERO), Spinner::used)
     }
 }
 
@@ -235,23 +240,36 @@ fn within(took: Duration, least: u64, most: u64) -> Found {
     if (least..=most).contains(&(took.as_millis() as u64)) { Ok(figures) } else { Err(figures) }
 }
 
-/// How long a request of gold took that came while the server worked for bronze; what of that one was left then has been done before it.
-fn gold_behind_bronze(rig: &Rig) -> Result<(Duration, Duration), String> {
+/// A request of gold that came while the server worked for bronze; what of that one was left then has been done before it.
+struct Behind {
+    took: Duration,
+    /// By the server, meanwhile.
+    worked: Duration,
+    hog: Duration,
+}
+
+fn gold_behind_bronze(rig: &Rig) -> Result<Behind, String> {
     let bronze = rig.ask_long(LONG)?;
-    let before = rig.used()?;
-    let gold = rig.ask(GOLD, SHORT)?.answered("gold")?;
-    let worked = rig.used()? - before;
+    let (before, hog) = (rig.used()?, rig.hog_had()?);
+    let took = rig.ask(GOLD, SHORT)?.answered("gold")?;
+    let behind = Behind { took, worked: rig.used()? - before, hog: rig.hog_had()? - hog };
     bronze.answered("bronze")?;
-    Ok((gold, worked))
+    Ok(behind)
 }
 
 fn finished(rig: &Rig) -> Found {
-    let (gold, worked) = gold_behind_bronze(rig)?;
-    let worked = worked.as_millis() as u64;
-    if worked < LONG / 2 {
-        return Err(format!("bronze's request was nearly done: {worked} ms"));
+    let Behind { took, worked, hog } = gold_behind_bronze(rig)?;
+    if worked < Duration::from_millis(LONG / 2) {
+        return Err(format!("bronze's request was nearly done: {worked:.1?}"));
     }
-    within(gold, worked.saturating_sub(1), worked + rig.changes())
+    first(rig, took, worked, hog)
+}
+
+/// Who was answered so late came first: the server worked for it, and the hog did not.
+fn first(rig: &Rig, took: Duration, worked: Duration, hog: Duration) -> Found {
+    let most = rig.changes();
+    let figures = format!("{took:.1?} for {worked:.1?} of work, the hog had {hog:.1?} of at most {most:.1?}");
+    if took + Duration::from_millis(1) >= worked && hog <= most { Ok(figures) } else { Err(figures) }
 }
 
 fn in_queue() -> Found {
@@ -264,7 +282,9 @@ fn in_server() -> Found {
 
 fn woken() -> Found {
     let rig = Rig::new(1, PRIORITIES)?;
-    within(rig.ask(GOLD, SHORT)?.answered("gold")?, SHORT, SHORT + rig.changes())
+    let hog = rig.hog_had()?;
+    let took = rig.ask(GOLD, SHORT)?.answered("gold")?;
+    first(&rig, took, Duration::from_millis(SHORT), rig.hog_had()? - hog)
 }
 
 fn alone() -> Found {
@@ -290,10 +310,10 @@ fn nothing_waits() -> Found {
 
 fn by_shares() -> Found {
     let rig = Rig::new(1, SHARES)?;
-    let (gold, worked) = gold_behind_bronze(&rig)?;
+    let Behind { took, worked, .. } = gold_behind_bronze(&rig)?;
     let worked = worked.as_millis() as u64;
     // 65 of a hundred; without gold's, bronze would have 5 of the 40 that are asked for
-    within(gold, worked * 100 / 75, worked * 100 / 55 + rig.changes())
+    within(took, worked * 100 / 75, worked * 100 / 55 + rig.changes().as_millis() as u64)
 }
 
 fn on_debt() -> Found {
