@@ -189,10 +189,11 @@ container = "shop/bronze"
         if used <= nothing { Ok(said) } else { Err(said) }
     }
 
-    /// What the hog may have while the server works for who comes first: the turn changes hands twice, and what a switch takes here is
-    /// within what an idle request takes.
+    /// What the hog may have while the server works for who comes first: the turn changes hands twice, each time at the end of a slice
+    /// and of what is late by one, and what a switch takes here is within what an idle request takes. The floor alone would leave it ten
+    /// times as much.
     fn changes(&self) -> Duration {
-        2 * SLICE + 4 * self.idle
+        4 * SLICE + 4 * self.idle
     }
 
     /// What the hog had of the CPU. Unlike the time that an answer took, it tells nothing of who else kept the guest from its CPUs.
