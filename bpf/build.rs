@@ -63,7 +63,10 @@ fn records(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={}", theirs.display());
     if fs::read_to_string(&theirs)? != fief_interface::in_rust() {
         let file = fief_interface::RUST;
-        return Err(format!("{file} is not what bpf/abi says; write it anew: cargo run -p fief-interface").into());
+        let remedy = "write it anew: cargo run -p fief-interface";
+        // cargo goes by newer times alone, also for what rerun-if-changed names
+        let before = "if files were put back with older times, touch bpf/abi/*.h first";
+        return Err(format!("{file} is not what bpf/abi says; {remedy} ({before})").into());
     }
     let widths = [
         ("__u8", "unsigned char"),

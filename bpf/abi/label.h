@@ -27,7 +27,7 @@ struct fief_label {
 	16u			/* asked to be a class listener; bind() decides where, listen()          \
          registers it */
 #define FIEF_LABEL_FILTER  32u	/* filtered listener */
-#define FIEF_LABEL_FRESH   64u	/* accepted by TCP; nobody has received from it yet */
+#define FIEF_LABEL_FRESH   64u	/* accepted by TCP, or of another class since; nobody has received from it yet */
 #define FIEF_LABEL_TRACKED 128u /* where its next request begins is known */
 #define FIEF_LABEL_TAKEN   256u /* and TCP has taken every head of a request that was ruled */
 /* What stands at `next` if it is not a request: */

@@ -172,8 +172,6 @@ static __noinline int peer_label(struct sock *sk)
 	return 0;
 }
 
-#define MSG_PEEK 2
-
 /* `takes`: it got bytes, for good. */
 static __always_inline int socket_event(struct sock *sk, bool received, bool takes)
 {
@@ -192,7 +190,7 @@ static __always_inline int socket_event(struct sock *sk, bool received, bool tak
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label) {
 		if (received && label->flags & FIEF_LABEL_FRESH)
-			label_count(label);
+			label_count(sk, label);
 		if (takes && label_accepts(label))
 			received_note(cs, label->listener);
 		if (received && !(cs->task.flags & FIEF_TASK_SERVES))

@@ -311,9 +311,9 @@ static __always_inline void label_uncount(struct fief_label *label)
 /*
  * A thread received from the socket, so it was accepted: only now it counts, since TCP ends a connection that nobody
  * accepted without a close. (The state callback would tell its end, at 0.6 us a connection.) One that its unit is charged for is in no
- * class.
+ * class. So each time that it got another class (front/tracked.bpf.h).
  */
-static __always_inline void label_count(struct fief_label *label)
+static __always_inline void label_count(const struct sock *sk, struct fief_label *label)
 {
 	__u32 flags = __sync_fetch_and_and(&label->flags, ~FIEF_LABEL_FRESH);
 	struct fief_container *c;
@@ -322,7 +322,9 @@ static __always_inline void label_count(struct fief_label *label)
 	if (!(flags & FIEF_LABEL_FRESH))
 		return;
 	to = label->container;
-	c = label_is_settled(label, to) ? container_get(to) : NULL;
+	if (!label_is_settled(label, to) && !label_settle(label, to, socket_home(sk)))
+		return;
+	c = container_get(to);
 	if (!c)
 		return;
 	__sync_fetch_and_or(&label->flags, FIEF_LABEL_COUNTED);

@@ -108,7 +108,10 @@ static __always_inline struct fief_container *labelled_container(struct fief_ref
 	return c && c->generation == ref.generation ? c : NULL;
 }
 
-/* The sockets of a container are counted once somebody has received from them. */
+/*
+ * The sockets of a container are counted once somebody has received from them. Whether the new one pays for this socket, and so counts it,
+ * depends on its unit, which the core knows: it asks at the next receive.
+ */
 static __always_inline void label_move(struct fief_label *label, struct fief_ref to)
 {
 	struct fief_container *c;
@@ -116,13 +119,12 @@ static __always_inline void label_move(struct fief_label *label, struct fief_ref
 	if (label->flags & FIEF_LABEL_HOLDS ||
 	    (label->container.id == to.id && label->container.generation == to.generation))
 		return;
-	if (label->flags & FIEF_LABEL_COUNTED) {
+	if (__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_COUNTED) & FIEF_LABEL_COUNTED) {
 		c = labelled_container(label->container);
 		if (c)
 			__sync_fetch_and_add(&c->sockets, -1);
-		c = labelled_container(to);
-		if (c)
-			__sync_fetch_and_add(&c->sockets, 1);
 	}
 	label->container = to;
+	if (label->owner) /* else nobody would tell its end */
+		__sync_fetch_and_or(&label->flags, FIEF_LABEL_FRESH);
 }

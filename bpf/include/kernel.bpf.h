@@ -46,6 +46,7 @@
 #define PACKET_HOST	  0
 
 #define SOCK_RCVBUF_LOCK  2
+#define MSG_PEEK	  2
 
 /* headers in front of TCP in IPv6 */
 #define NEXTHDR_HOP	 0

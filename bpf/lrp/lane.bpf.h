@@ -14,11 +14,11 @@
  * on its way into the lane. So entering segments are counted by length and segment size: a device may tell the size alone
  * (virtio-net, tap and netfront leave gso_segs at 0). Two signs show packets that the kernel lost within the lane, or that
  * another sender put into it: more segments have left than entered, or none has left for STALLED_NS. The difference is set off
- * (`amiss`).
+ * (`amiss`). Where somebody has removed the pair, its packets are received as all others, until an apply makes it anew.
  * Limits: several lanes for one listener do not share a bound. The link address of the real interface is not that of the
  * lane's: the packet is declared to be for this host, as it was found to be. A thread that gets no CPU for STALLED_NS is taken
  * for a loss: the ring then drops packets beyond its room, without a name. A packet of more segments than a lane holds never
- * passes.
+ * passes. A pair that is down loses its packets. A lane that was full as it was removed refuses connection requests for STALLED_NS.
  */
 #pragma once
 
@@ -162,11 +162,21 @@ static __always_inline bool lane_flooded(const struct packet *p, __u32 slot, str
 	return true;
 }
 
+/* The kernel has no other call that tells a program of tc whether it could redirect there. */
+static __always_inline bool lane_is_there(struct __sk_buff *skb, const struct fief_lane *lane)
+{
+	__u32 mtu = 0;
+
+	return bpf_check_mtu(skb, lane->sends, &mtu, 0, 0) >= 0;
+}
+
 static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *lane, const struct packet *p,
 				      __u32 listener)
 {
 	__u32 segments = segments_entering(skb, p);
 
+	if (!lane_is_there(skb, lane))
+		return TCX_NEXT;
 	if (lane_waiting(lane) + segments > FIEF_LANE_PACKETS) {
 		lane_discard(lane, listener, segments);
 		return TCX_DROP;

@@ -3,7 +3,8 @@
 //!
 //! The kernel side's part is `bpf/core/pause.bpf.h`. Killed between two steps, this leaves some of the programs attached, or a pause while
 //! all of them are: who needs them next finds that they do not all charge, and attaches them afresh; who needs them no more detaches
-//! the rest.
+//! the rest. The pause is told first, from which time on whoever comes to need them finds that, and waits for the lock; CPUs that have not closed
+//! their records go on as before. Who needed them earlier is found then, before anything of it ends: no kill takes their time from them.
 
 use std::path::PathBuf;
 
@@ -73,7 +74,19 @@ pub fn attach(pins: &Pins) -> Result<()> {
     tell(pins, GO_ON)
 }
 
-/// Where nobody needs to know who has the CPUs. CPU time is charged up to now, and none after that.
+/// The end of it, if nobody needs to know who has the CPUs. `is_needed` asks who has come to need it without the lock.
+pub fn end(pins: &Pins, is_needed: impl FnOnce() -> Result<bool>) -> Result<()> {
+    tell(pins, PAUSE)?;
+    let needed = is_needed();
+    if matches!(needed, Ok(false)) {
+        return detach(pins);
+    }
+    tell(pins, GO_ON)?;
+    needed?;
+    attach(pins)
+}
+
+/// Where nobody needs it. CPU time is charged up to now, and none after that.
 pub fn detach(pins: &Pins) -> Result<()> {
     tell(pins, PAUSE)?;
     let closes = pins.open_program(CLOSES)?;

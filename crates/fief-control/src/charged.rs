@@ -12,7 +12,7 @@
 //!
 //! They are attached before the need arises, by who has it arise, and detached by whoever ends it: the next policy, or the command that
 //! forgets the last cgroup. What needs no lock (a user's bind, a watch) is there first and then looks whether time is charged; who
-//! detaches them asks again afterwards. So one of the two sees the other.
+//! detaches them says so first, and then asks again. So one of the two sees the other, also where the latter is killed.
 //! Limits: a cgroup or thread that ends by itself tells no command, so that the next one detaches them.
 
 use std::time::{Duration, Instant};
@@ -67,8 +67,7 @@ impl Fief {
         if !charging::is_begun(self.pins()) {
             return Ok(());
         }
-        charging::detach(self.pins())?;
-        if self.needs_charging(policy)? { charging::attach(self.pins()) } else { Ok(()) }
+        charging::end(self.pins(), || self.needs_charging(policy))
     }
 
     /// For who has not locked the state, and needs it for what is there already. Whether it begins now.

@@ -17,7 +17,7 @@ use fief_policy::Policy;
 
 use crate::bind::{ManageOptions, Target, home_in};
 use crate::children::{By, ROOT, Tell, Waiting, block_signals, cannot_run, tell_all};
-use crate::namespace::sees_all_processes;
+use crate::noted::Noted;
 use crate::plan::{Plan, Start};
 use crate::run_folder::RUN;
 use crate::steer::Shim;
@@ -56,19 +56,19 @@ impl ExecOptions {
     }
 }
 
-/// Cgroups of servers that are waited for: this and the number of the process that waits; where somebody is left in the one of an
-/// earlier process with the number, a dot and another number.
+/// Cgroups of servers that are waited for: this and the process that waits, as it is noted; where somebody is left in another one of
+/// it, a dot and a number.
 const FOLDER: &str = "exec-";
 
-/// The number of the process that waits, by the name of the folder.
-fn waiting(name: &str) -> Option<&str> {
-    name.strip_prefix(FOLDER)?.split('.').next()
+/// The process that waits, by the name of the folder. Earlier versions named its number alone.
+fn waiting(name: &str) -> Option<Noted> {
+    Noted::parse(&name.strip_prefix(FOLDER)?.split('.').next()?.replace('-', " "))
 }
 
 /// The name of a folder for this process that no other one has.
 fn free_name(own: &Path) -> String {
     let there = below(own);
-    let first = format!("{FOLDER}{}", std::process::id());
+    let first = format!("{FOLDER}{}", Noted::own().to_string().replace(' ', "-"));
     let mut names = std::iter::once(first.clone()).chain((1..).map(|other| format!("{first}.{other}")));
     names.find(|name| !there.iter().any(|path| path.ends_with(name))).expect("numbers have no end")
 }
@@ -190,9 +190,8 @@ impl Fief {
     pub(crate) fn sweep_dead_execs(&self, own: &Path) -> Result<()> {
         let dead = |path: &Path| {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-            // elsewhere the number is another process's, or nobody's, while it lives
-            let waits = |pid: &str| !sees_all_processes() || Path::new("/proc").join(pid).exists();
-            waiting(name).is_some_and(|pid| !waits(pid)) && cgroup::processes(path).is_empty()
+            let waiting = waiting(name).filter(|_| cgroup::processes(path).is_empty());
+            waiting.is_some_and(Noted::has_ended)
         };
         let mut gone = below(own);
         gone.retain(|path| dead(path));

@@ -306,6 +306,21 @@ impl Fief {
         Ok(found)
     }
 
+    /// Lanes that somebody has removed.
+    pub(crate) fn lane_problems(&self, tree: &Tree) -> Result<Vec<String>> {
+        let mut problems = Vec::new();
+        for netns in self.places() {
+            let Some(ends) = within(netns, || devices::ends(self.pins().scope()))? else { continue };
+            for of in self.laned(netns.inode)?.into_iter().filter(|of| pair_of(&ends, *of).is_none()) {
+                let path = tree.row(of).map_or_else(|| format!("#{}", of.id), |row| tree.path(row));
+                problems.push(format!(
+                    "the lane of {path} is gone, and its packets are received as all others; apply the policy again"
+                ));
+            }
+        }
+        Ok(problems)
+    }
+
     fn write_map(&self, name: &str, key: u32, value: &[u8]) -> Result<()> {
         self.map(name)?
             .update(&key.to_ne_bytes(), value, MapFlags::ANY)

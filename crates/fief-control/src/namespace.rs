@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use fief_bpf::{Context, Result, process};
+use fief_bpf::{Context, Result, abi, process};
 use nix::sched::{CloneFlags, setns};
 
 use crate::patience;
@@ -39,6 +39,13 @@ impl From<u64> for Known {
     }
 }
 
+/// As the kernel side keeps it.
+impl From<abi::fief_netns> for Known {
+    fn from(netns: abi::fief_netns) -> Self {
+        Self { inode: netns.inode, cookie: Some(netns.cookie) }
+    }
+}
+
 impl Known {
     /// As it is written down.
     pub(crate) fn read(text: &str) -> Option<Self> {
@@ -46,6 +53,11 @@ impl Known {
         let inode = words.next()?.parse().ok()?;
         let cookie = words.next().map(str::parse).transpose().ok()?;
         Some(Self { inode, cookie })
+    }
+
+    /// For the kernel side.
+    pub(crate) fn record(self) -> abi::fief_netns {
+        abi::fief_netns { cookie: self.cookie.unwrap_or_default(), inode: self.inode }
     }
 
     /// Whether both are the same one, as far as both tell.
@@ -76,7 +88,7 @@ impl Namespace {
 }
 
 /// The kernel gives the first PID namespace this number (include/linux/proc_ns.h).
-const INITIAL_PIDS: u64 = 0xEFFF_FFFC;
+pub(crate) const INITIAL_PIDS: u64 = 0xEFFF_FFFC;
 
 /// Whether the caller's PID namespace is the machine's own, in which every thread has a number.
 pub(crate) fn sees_all_processes() -> bool {
@@ -86,6 +98,25 @@ pub(crate) fn sees_all_processes() -> bool {
 /// The namespace that the numbers of processes are of, as the caller sees them.
 pub(crate) fn of_numbers() -> std::io::Result<u64> {
     fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino())
+}
+
+/// Whether no process is in that namespace of numbers, as far as the caller can tell.
+pub(crate) fn is_left(numbers: u64) -> bool {
+    let mut somebody = false;
+    let all_were_seen = sees_all_processes()
+        && patience::each(
+            patience::all(),
+            move |pid, tell| {
+                if fs::metadata(format!("/proc/{pid}/ns/pid")).is_ok_and(|meta| meta.ino() == numbers) {
+                    tell(());
+                }
+            },
+            |()| {
+                somebody = true;
+                false
+            },
+        );
+    all_were_seen && !somebody
 }
 
 /// Runs `work` in a network namespace; `None`: it is gone, and what was in it too.

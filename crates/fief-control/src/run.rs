@@ -16,7 +16,6 @@ use fief_policy::Policy;
 use crate::apply::ApplyOptions;
 use crate::children::{By, Running, Tell, Waiting, block_signals, cannot_run, own_command, tell_all};
 use crate::names::Names;
-use crate::namespace::sees_all_processes;
 use crate::noted::Noted;
 use crate::plan::Plan;
 use crate::tree::Tree;
@@ -146,8 +145,7 @@ impl Fief {
     }
 
     fn is_of_dead_run(&self) -> bool {
-        // elsewhere the number is another process's, or nobody's, while the run lives
-        self.runner().is_some_and(|runner| sees_all_processes() && !runner.runs())
+        self.runner().is_some_and(Noted::has_ended)
     }
 
     fn start_guard(&self, own: Noted) -> Result<Child> {

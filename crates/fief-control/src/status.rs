@@ -92,7 +92,7 @@ impl Fief {
         let netns = open::steered(self.pins()).unwrap_or_default();
         let kernel = Kernel::read(self, names, &snapshot)?;
         let policy = names.policy();
-        let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns);
+        let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns.inode);
         let guarded: Vec<u32> = guarded.map(|(_, index)| index).collect();
         let of_policy = || Ok(policy.map(|policy| (Here::look(policy, &kernel), unguarded::find(policy, &guarded))));
         let (here, unguarded) = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
@@ -102,6 +102,7 @@ impl Fief {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
         problems.extend(here.problems.iter().cloned());
+        problems.extend(self.lane_problems(names.tree())?);
         problems.extend(
             policy.map(|policy| unserved::find(policy, &here.listeners, &kernel, &snapshot)).unwrap_or_default(),
         );

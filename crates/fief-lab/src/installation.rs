@@ -53,11 +53,6 @@ impl Installation {
         Ok(Installation { is_up: true })
     }
 
-    /// Another policy in its place, in the network namespace of the servers.
-    pub fn change_in(&self, policy: &PolicyFile, servers: &NetNs) -> Result<()> {
-        change_in(policy, servers)
-    }
-
     /// Another policy in its place.
     pub fn change(&self, policy: &PolicyFile) -> Result<()> {
         call([OsStr::new("apply"), policy.path().as_os_str()]).map(drop)

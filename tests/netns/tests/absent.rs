@@ -3,7 +3,6 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
 
 use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, read_until, require, wait_until};
@@ -18,9 +17,7 @@ fn policy(listener: &str) -> String {
 }
 
 fn start(front: &Front) -> Process {
-    let mut command = front.server_command("python3");
-    command.args(["-c", &python_server("    do_GET = answer")]).stderr(Stdio::null());
-    Process::start(command).unwrap()
+    front.python(&python_server("    do_GET = answer"))
 }
 
 fn dial(front: &Front, family: Family) -> nix::Result<TcpStream> {
@@ -140,10 +137,8 @@ fn an_address_without_a_server_is_refused_beside_one_that_has_it() {
         return;
     }
     let front = Front::new(Door::Own, &policy("restart = \"1s\""));
-    let mut command = front.server_command("python3");
     let narrow = python_server("    do_GET = answer").replace("AF_INET6", "AF_INET").replace("\"::\"", "\"0.0.0.0\"");
-    command.args(["-c", &narrow]).stderr(Stdio::null());
-    let _server = Process::start(command).unwrap();
+    let _server = front.python(&narrow);
     wait_until(SOON, || dial(&front, Family::V4).is_ok()).unwrap();
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| dial(&front, Family::V6).err());

@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
 
 use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, require, wait_until};
@@ -18,9 +17,7 @@ fn start(front: &Front) -> Process {
             return self.answer
         raise AttributeError(name)
 "#;
-    let mut command = front.server_command("python3");
-    command.args(["-c", &python_server(any)]).stderr(Stdio::null());
-    let server = Process::start(command).unwrap();
+    let server = front.python(&python_server(any));
     wait_until(SOON, || dial(front).is_some()).unwrap();
     server
 }

@@ -352,6 +352,16 @@ fn movers(scope: &str) -> Vec<u32> {
         .collect()
 }
 
+/// A command of its own, which starts itself again for the mover: it applies a policy that moves programs, from a file in the folder.
+fn apply_programs(scope: &str, folder: &Path) -> Command {
+    let file = folder.join("policy.toml");
+    let programs = "[container.site]\nprograms = \"site/cgi\"\n[container.\"site/cgi\"]\ncpu.limit = \"10%\"\n";
+    fs::write(&file, policy(programs)).unwrap();
+    let mut command = Command::new(fief_binary());
+    command.arg("apply").arg(&file).env("FIEF_SCOPE", scope).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
 /// Two would read a ring that knows one reader.
 #[test]
 fn a_killed_apply_leaves_no_mover_that_is_not_noted() {
@@ -359,15 +369,7 @@ fn a_killed_apply_leaves_no_mover_that_is_not_noted() {
     let divided = Divided::with(hierarchy, "[container.site]\n");
     let scope = divided.fief.pins().scope();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("policy.toml");
-    let programs = "[container.site]\nprograms = \"site/cgi\"\n[container.\"site/cgi\"]\ncpu.limit = \"10%\"\n";
-    fs::write(&file, policy(programs)).unwrap();
-    // a program of its own: it starts itself again for the mover
-    let apply = || {
-        let mut command = Command::new(fief_binary());
-        command.arg("apply").arg(&file).env("FIEF_SCOPE", scope).stdin(Stdio::null()).stdout(Stdio::null());
-        command
-    };
+    let apply = || apply_programs(scope, folder.path());
     let note = Path::new("/run/fief").join(scope).join("move.pid");
     for has_file in [false, true] {
         let is_started = || !movers(scope).is_empty() && note.exists() == has_file;
@@ -393,12 +395,7 @@ fn who_has_the_number_and_the_words_of_a_mover_is_not_ended_in_its_place() {
     let divided = Divided::with(hierarchy, "[container.site]\n");
     let scope = divided.fief.pins().scope();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("policy.toml");
-    let programs = "[container.site]\nprograms = \"site/cgi\"\n[container.\"site/cgi\"]\ncpu.limit = \"10%\"\n";
-    fs::write(&file, policy(programs)).unwrap();
-    let mut apply = Command::new(fief_binary());
-    apply.arg("apply").arg(&file).env("FIEF_SCOPE", scope).stdin(Stdio::null()).stdout(Stdio::null());
-    assert!(apply.status().unwrap().success());
+    assert!(apply_programs(scope, folder.path()).status().unwrap().success());
     // it opens a pipe with nobody at the other end, and waits
     mkfifo(&folder.path().join("run-move"), Mode::S_IRWXU).unwrap();
     let mut alike = Command::new("cat");

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use fief::{Container, ErrorKind, Options, Rights, Usage};
@@ -507,6 +507,13 @@ fn who_listens_at_an_address_of_the_policy_makes_nobody_elses_class_pay() {
     }
 }
 
+/// A request for this path, which is served.
+fn ask(stream: &mut TcpStream, path: &str) {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n").as_bytes()).unwrap();
+    let answer = format!("served {path}\n");
+    assert!(read_until(stream, &answer).contains(&answer), "{path}");
+}
+
 /// The door rules the requests of each class, and the server's unit pays for them: the first one by its verdict, later ones as they pass.
 #[test]
 fn a_server_beside_the_classes_pays_for_what_the_door_lets_through_to_it() {
@@ -529,15 +536,9 @@ container = "shop"
 "#;
     for door in Door::GUARDS {
         let front = Front::new(door, policy);
-        let mut command = front.server_command("python3");
-        command.args(["-c", &python_server("    do_GET = answer")]).stderr(Stdio::null());
-        let _server = Process::start(command).unwrap();
+        let _server = front.python(&python_server("    do_GET = answer"));
         let mut stream = connect_once_served(&front.topology.clients, anywhere(Family::V4), plain(Family::V4));
-        for path in ["/first", "/gold/second", "/third"] {
-            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n").as_bytes()).unwrap();
-            let answer = format!("served {path}\n");
-            assert!(read_until(&mut stream, &answer).contains(&answer), "{door:?}");
-        }
+        ["/first", "/gold/second", "/third"].into_iter().for_each(|path| ask(&mut stream, path));
         let fief = front.installation().fief();
         for class in ["shop", "shop/rest"] {
             let usage = view(fief, class).usage;
@@ -546,5 +547,39 @@ container = "shop"
         }
         let web = view(fief, "web").usage;
         assert!(web.bytes_in > 0 && web.receive_ns > 0 && web.accepts >= 1, "{door:?}: {web:?}");
+    }
+}
+
+/// Requests for gold are of a class beside the home of the server's unit, which pays for those.
+#[test]
+fn a_connection_counts_in_its_class_while_that_pays_for_it() {
+    if !(front::ready() && require(Feature::Python)) {
+        return;
+    }
+    let policy = r#"
+[container.web]
+[container."web/rest"]
+[container.shop]
+[listener.plain]
+address = "[::]:80"
+queue = false
+[[listener.plain.client]]
+from = ["any"]
+container = "web/rest"
+[[listener.plain.request]]
+path = "/gold/*"
+container = "shop"
+"#;
+    for door in Door::GUARDS {
+        let front = Front::new(door, policy);
+        let _server = front.python(&python_server("    do_GET = answer"));
+        let mut stream = connect_once_served(&front.topology.clients, anywhere(Family::V4), plain(Family::V4));
+        let counted = || ["web/rest", "shop"].map(|class| view(front.installation().fief(), class).sockets);
+        for (path, counts) in [("/gold/first", 0), ("/second", 1), ("/gold/third", 0), ("/fourth", 1)] {
+            ask(&mut stream, path);
+            assert_eq!(counted(), [counts, 0], "{door:?}: {path}");
+        }
+        drop(stream);
+        wait_until(SOON, || counted() == [0; 2]).unwrap_or_else(|_| panic!("{door:?}: {:?}", counted()));
     }
 }

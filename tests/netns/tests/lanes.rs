@@ -5,12 +5,13 @@
 #[path = "lrp/stage.rs"]
 mod stage;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::Read;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 
 use fief_testkit::segment::{ACK, SYN, Segment, frame};
 use fief_testkit::{Client, Family, Feature, Mac, NetNs, Tap, Topology, require, wait_until};
 use fief_tests_netns::{Away, SOON, role, watch_steps};
-use stage::{PORT, Stage, policy, scheduling, serve};
+use stage::{PORT, Stage, policy, scheduling, send_all, serve};
 
 /// A peer behind a tap device in the server's namespace; its packets are received as those of a virtual machine's.
 struct Peer {
@@ -263,4 +264,37 @@ fn a_lane_that_somebody_took_down_is_mended_by_the_next_apply() {
     stage.upload(Family::V4, Client::Low, PORT, 1 << 20);
     // the kernel has made another thread for it
     assert_eq!(scheduling(stage.thread("shop/low")), before);
+}
+
+#[test]
+fn a_lane_that_somebody_removed_loses_no_packet_until_the_next_apply_makes_it_anew() {
+    let name = "a_lane_that_somebody_removed_loses_no_packet_until_the_next_apply_makes_it_anew";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let server = &stage.topology.server;
+    let mut stream = stage.connect(Family::V4, Client::Low.address(Family::V4, 1), PORT);
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    send_all(&mut stream, 1 << 20);
+    let before = stage.settled("shop/low");
+    assert!(before.entered > 0);
+    server.ip(&format!("link del {}", before.interface)).unwrap();
+    send_all(&mut stream, 16 << 20);
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
+    stage.upload(Family::V4, Client::Low, PORT, 1 << 20);
+
+    let told = || stage.installation.fief().status().unwrap().problems;
+    let gone = "the lane of shop/low is gone";
+    assert!(told().iter().any(|problem| problem.starts_with(gone)), "{:?}", told());
+    server.run(|| stage.installation.apply(&policy("always")).unwrap()).unwrap();
+    assert!(!told().iter().any(|problem| problem.starts_with(gone)), "{:?}", told());
+    let before = stage.settled("shop/low").entered;
+    stage.upload(Family::V4, Client::Low, PORT, 1 << 20);
+    assert!(stage.settled("shop/low").entered > before);
 }

@@ -8,13 +8,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use fief_bpf::upgrade::pretend_another_build;
-use fief_bpf::{abi, charging};
+use fief_bpf::{abi, charging, watch};
 use fief_control::{Applied, ContainerView, Fief, Snapshot};
 use fief_testkit::{Cgroup, Family, Feature, PlainServer, Process, Topology, require, wait_until};
 use fief_tests_netns::front::{GUARDED, anywhere, plain};
 use fief_tests_netns::{
-    Installation, PLAIN_POLICY, SOON, Setup, connect_with_bytes, is_about, kill_before, ms, role, spin,
-    steady_snapshot, steps,
+    Installation, PLAIN_POLICY, SOON, Setup, connect_with_bytes, is_about, kill_before, kill_when, ms, role, spin,
+    steady_snapshot, steps, watch_steps,
 };
 use nix::time::{ClockId, clock_gettime};
 
@@ -270,5 +270,45 @@ fn what_a_killed_change_left_is_made_good_by_the_next() {
         kill_before(step, detach);
         drop(installation.apply(PLAIN_POLICY).unwrap());
         stands(&before, &format!("killed before step {step} of {} of the end, and nobody needs it", all[1]));
+    }
+}
+
+/// What needs no lock is there first, and then looks whether time is charged.
+#[test]
+fn who_found_time_charged_has_it_charged_also_if_who_ends_that_is_killed() {
+    let installation = paused();
+    let (fief, pins) = (installation.fief(), installation.fief().pins());
+    let charge = || charging::attach(pins).unwrap();
+    // nothing comes of it, so that it ends in a look at who needs time to be charged
+    let work = || drop(fief.bind(2, "unit").unwrap_err());
+    let is_on = || charging::is_on(pins).unwrap();
+    charge();
+    let found = watch_steps(work, is_on);
+    let (all, last) = (found.len(), found.iter().rposition(|on| *on).expect("it is charged before"));
+    assert!(!charges(fief) && last + 2 < all, "{found:?}");
+
+    let view = fief.snapshot().unwrap().containers.into_iter().find(|view| view.path == "unit").unwrap();
+    let unit = abi::fief_ref { id: view.id, generation: view.generation };
+    let need = watch::Watch::open(pins).unwrap();
+    for step in last..=all {
+        charge();
+        let mut at = 0;
+        kill_when(work, || {
+            if at == last {
+                need.place(unit, false, 0, u64::MAX).unwrap();
+                assert!(is_on());
+            }
+            at += 1;
+            at > step
+        });
+        let before = steady_snapshot(fief);
+        spin(ms(30));
+        let part = part(&before, &steady_snapshot(fief));
+        assert!((0.7..1.3).contains(&part), "killed before step {step} of {all}: {part} of all CPUs");
+        drop(installation.apply(PLAIN_POLICY).unwrap());
+        assert!(charges(fief), "killed before step {step} of {all}, and the next command");
+        need.end().unwrap();
+        drop(installation.apply(PLAIN_POLICY).unwrap());
+        assert!(!charges(fief), "killed before step {step} of {all}, and nobody needs it");
     }
 }

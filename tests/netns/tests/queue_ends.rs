@@ -3,11 +3,10 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
-use std::process::Stdio;
 use std::time::Duration;
 
 use fief_testkit::segment::{ACK, PSH, RST};
-use fief_testkit::{Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, require, wait_until};
+use fief_testkit::{Family, Feature, ORDINARY_OPTIONS, RawClients, RawConnection, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{Queued, lasting, low, status};
 use fief_tests_netns::{SOON, connect_from, python_server};
@@ -40,9 +39,7 @@ fn the_end_behind_a_request_that_waits_ends_no_half_request(door: Door) {
     let folder = tempfile::Builder::new().prefix("ff-queue-").tempdir().unwrap();
     let gate = folder.path().join("gate");
     let front = Front::new(door, &format!("{}{RULES}", lasting()));
-    let mut command = front.server_command("python3");
-    command.args(["-c", &python_server(&SLOW.replace("@GATE@", gate.to_str().unwrap()))]).stderr(Stdio::null());
-    let _server = Process::start(command).unwrap();
+    let _server = front.python(&python_server(&SLOW.replace("@GATE@", gate.to_str().unwrap())));
     wait_until(SOON, || dial(&front, 1).is_some()).unwrap();
     for waits in [false, true] {
         let mut slow = dial(&front, 2).unwrap();

@@ -3,10 +3,9 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::Stdio;
 
 use fief_bpf::abi;
-use fief_testkit::{Family, Feature, Process, read_until, require, wait_until};
+use fief_testkit::{Family, Feature, read_until, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::{SOON, connect_from};
@@ -73,9 +72,7 @@ fn a_request_behind_a_body_above_a_gibibyte_is_ruled() {
         (Door::Kernel, false, "DELETE", ONCE),
     ] {
         let front = Front::new(door, refusing!("/secret/*", "reset"));
-        let mut command = front.server_command("python3");
-        command.args(["-c", SERVER]).stderr(Stdio::null());
-        let _server = Process::start(command).unwrap();
+        let _server = front.python(SERVER);
         let dial = || connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).ok();
         wait_until(SOON, || dial().is_some()).unwrap();
         let mut stream = dial().unwrap();

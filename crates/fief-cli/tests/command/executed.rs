@@ -21,10 +21,14 @@ fn exec(place: &Place, words: &[&str]) -> Ended {
     place.fief().arg("exec").args(words).ends()
 }
 
+/// Below which the cgroups of an installation are.
+fn own(place: &Place) -> PathBuf {
+    cgroup2_mount().expect("cgroup2").join("fief").join(&place.scope)
+}
+
 /// What is left of servers that have ended.
 fn cgroups_of(place: &Place) -> Vec<PathBuf> {
-    let own = cgroup2_mount().expect("cgroup2").join("fief").join(&place.scope);
-    std::fs::read_dir(own)
+    std::fs::read_dir(own(place))
         .into_iter()
         .flatten()
         .flatten()
@@ -132,6 +136,31 @@ fn what_a_killed_exec_left_is_removed_by_the_next() {
         cgroups_of(&place).is_empty()
     })
     .expect("the next one removes it once nobody is in it");
+}
+
+/// As in a container: processes have other numbers there, and those outside have none.
+#[test]
+fn what_a_killed_exec_left_is_removed_in_a_pid_namespace_too() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let folder = tempfile::tempdir().expect("a folder");
+    // the kernel takes a task out of its cgroup after its end is told
+    let script = r#"
+        "$0" exec --container shop -- sh -c 'echo up; exec sleep 1000' > "$1/said" &
+        until [ -s "$1/said" ]; do sleep 0.01; done
+        kill -KILL $!
+        for n in $(seq 100); do
+            "$0" exec -- true || exit 2
+            [ -n "$(find "$2" -name 'exec-*' 2>/dev/null)" ] || exit 0
+            sleep 0.1
+        done
+        exit 1"#;
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "sh", "-c", script, env!("CARGO_BIN_EXE_fief")]);
+    command.arg(folder.path()).arg(own(&place)).env("FIEF_SCOPE", &place.scope);
+    place.namespace.enter(&mut command);
+    let ended = Ended::from(command.output().expect("unshare starts"));
+    assert_eq!((ended.code, cgroups_of(&place)), (0, Vec::new()), "{ended:?}");
 }
 
 #[test]

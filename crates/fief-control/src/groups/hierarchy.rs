@@ -161,16 +161,15 @@ impl Hierarchy {
         Some(cgroup::below(&self.top, self.path_in(&text)?))
     }
 
-    /// Lines are `number:controllers:path`; version 2 is number 0 without controllers. A path is bytes: who makes a cgroup names it.
+    /// Lines are `number:controllers:path`. A path is bytes: who makes a cgroup names it.
     fn path_in<'a>(&self, text: &'a [u8]) -> Option<&'a [u8]> {
+        if self.version == Version::V2 {
+            return cgroup::in_unified(text);
+        }
         text.split(|byte| *byte == b'\n').find_map(|line| {
             let mut fields = line.splitn(3, |byte| *byte == b':');
-            let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-            let is_own = match self.version {
-                Version::V1 => controllers.split(|byte| *byte == b',').any(|controller| controller == b"cpu"),
-                Version::V2 => number == b"0",
-            };
-            is_own.then_some(path)
+            let (controllers, path) = (fields.nth(1)?, fields.next()?);
+            controllers.split(|byte| *byte == b',').any(|controller| controller == b"cpu").then_some(path)
         })
     }
 }

@@ -11,7 +11,7 @@ use super::upgrades::Programs;
 use super::{Plan, accounts, policy};
 use crate::command::{PolicyFile, Used, usage};
 use crate::error::{Error, Result};
-use crate::installation::Installation;
+use crate::installation::{Installation, change_in};
 use crate::progress::Progress;
 use fief_testkit::{Client, Topology, cpus};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub fn measure(plan: &Plan, topology: &Topology, what: What, progress: &mut Prog
     let ended = AtomicBool::new(false);
     let (changes, probes) = std::thread::scope(|scope| {
         let probing = scope.spawn(|| topology.clients.run(|| probe::until(&ended)));
-        let changes = change(plan, topology, &installation, application.as_mut(), progress);
+        let changes = change(plan, topology, application.as_mut(), progress);
         ended.store(true, Ordering::Relaxed);
         (changes, probing.join())
     });
@@ -80,7 +80,6 @@ pub fn measure(plan: &Plan, topology: &Topology, what: What, progress: &mut Prog
 fn change(
     plan: &Plan,
     topology: &Topology,
-    installation: &Installation,
     mut application: Option<&mut Application>,
     progress: &mut Progress,
 ) -> Result<Changes> {
@@ -94,7 +93,7 @@ fn change(
         let before = usage()?;
         let old = application.is_some().then(Programs::become_old).transpose()?;
         let asked = Instant::now();
-        installation.change_in(&next, &topology.server)?;
+        change_in(&next, &topology.server)?;
         changes.ms.push(asked.elapsed().as_secs_f64() * 1e3);
         let after = usage()?;
         old.map_or(Ok(()), |old| old.are_replaced())?;
