@@ -55,7 +55,7 @@ struct fief_flow_key {
 };
 struct fief_admitted {
 	struct fief_ref container;
-	__u32 rule;
+	__u32 rule;	 /* of the first request */
 	__u32 next;	 /* as in the label */
 	__u32 tracked;	 /* flags for the label, of FIEF_LABEL_VERDICT */
 	__u32 begin;	 /* sequence number of its first byte: what was left by an earlier connection has another */

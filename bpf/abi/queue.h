@@ -3,6 +3,7 @@
 #pragma once
 
 #include "container.h"
+#include "steer.h"
 
 #define FIEF_QUEUE_CLASSES 32
 #define FIEF_QUEUE_SLOTS   16384 /* requests that wait, in all queues together; slot 0 is none */
@@ -143,10 +144,12 @@ struct fief_queue {
 	__u32 lasting; /* of these, those of connections, which do not run out */
 	__u32 bits;    /* classes with somebody in their list */
 	__u32 waiting;
-	__u32 clocks;	/* of these, those whose last byte is not acknowledged: their clients send it again */
-	__u32 refused;	/* linked in `refusals` */
-	__u32 flat;	/* 1: its classes are one level, without limits and promises */
-	__u32 clock;	/* the interface that gives it time (front/ticks.bpf.h); 0: there is none */
+	__u32 clocks;  /* of these, those whose last byte is not acknowledged: their clients send it again */
+	__u32 refused; /* linked in `refusals` */
+	__u32 flat;    /* 1: its classes are one level, without limits and promises */
+	__u32 clock;   /* the interface that gives it time (front/ticks.bpf.h); 0: there is none */
+	/* that interface is there, and those where requests came in that wait */
+	struct fief_netns netns;
 	__u64 until_ns; /* so long the limits of all that wait are used up, unless somebody comes */
 	__u64 tick_ns;	/* when the packet that tells it the time was sent; 0: there is none on its way */
 	__u64 memory;

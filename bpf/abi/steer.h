@@ -9,6 +9,12 @@
 #define FIEF_NO_CLASS	   0xffffu
 #define FIEF_FILTER_SLOT   2 /* listeners and clients that came with FIEF_FILTER; policies have 0 and 1 */
 
+/* A network namespace. Its number is another one's soon after it is gone, its cookie never. */
+struct fief_netns {
+	__u64 cookie; /* 0: none */
+	__u64 inode;
+};
+
 /* Policies are built in the slot that is not in force; addresses are IPv6, IPv4 mapped (::ffff:a.b.c.d). */
 struct fief_listener_key {
 	__u8 address[16]; /* all zero: every local address of both families; ::ffff:0.0.0.0: every IPv4 address */

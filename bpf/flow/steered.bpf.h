@@ -7,9 +7,10 @@
 /* A user that is root in a network namespace of its own can bind everything there, and must gain nothing here. */
 static __always_inline bool is_of_steered(const struct sock *sk)
 {
-	__u32 zero = 0, *inode = bpf_map_lookup_elem(&steered, &zero);
+	__u32 zero = 0;
+	struct fief_netns *netns = bpf_map_lookup_elem(&steered, &zero);
 
-	return inode && *inode && sk->__sk_common.skc_net.net->ns.inum == *inode;
+	return netns && netns->cookie && sk->__sk_common.skc_net.net->net_cookie == netns->cookie;
 }
 
 static __always_inline bool is_steered(struct bpf_sock *sk)

@@ -214,12 +214,12 @@ static __noinline __s64 begin_claim(struct front_context *front, __u32 begin, __
 	return entry->rule + 1;
 }
 
-/* The bytes that begin_claim() took it for go no further. */
-static __noinline int begin_leave(struct front_context *front, __u32 begin, __u64 hash)
+/* The bytes that begin_claim() took it for at this time go no further. */
+static __noinline int begin_leave(__u64 now, __u32 begin, __u64 hash)
 {
 	struct admitted_pair *pair = admitted_pair(hash);
 
-	return pair ? first_bytes_leave(pair, hash, begin, front->now) : 0;
+	return pair ? first_bytes_leave(pair, hash, begin, now) : 0;
 }
 
 /* The first bytes of a connection of which nothing is known. False: they have to wait. */

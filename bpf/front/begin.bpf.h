@@ -31,7 +31,7 @@
 /* Whether a request without a socket is not for the server now: one that goes round, or would wait. */
 static __always_inline bool queue_holds_up(struct __sk_buff *skb, const struct front_context *front)
 {
-	struct fief_queue *q = queue_get(front->guard->queue);
+	struct fief_queue *q = queue_of_packet(skb, front->guard->queue);
 
 	return q && !q->monitor && (early_send(skb) || !queue_is_free(q, front->now));
 }
@@ -84,7 +84,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		if (!found && stream->deferred && stream->length == p->payload_length)
 			return half_begin(skb, front, stream);
 		if (found ? hold_keep(p, stream) : !stream->deferred) {
-			begin_leave(front, stream->first + 1, stream->flow);
+			begin_leave(front->now, stream->first + 1, stream->flow);
 			return found ? kept_acknowledge(skb, p, stream) : packet_strip(skb, front, stream);
 		}
 		/* without a socket: there is more in the packet than can be kept, and all of it would pass */
@@ -92,7 +92,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	}
 	half_done(stream);
 	if (ruling->refused) {
-		begin_leave(front, stream->first + 1, stream->flow);
+		begin_leave(front->now, stream->first + 1, stream->flow);
 		half_refuse(p, stream);
 		return turn_away(skb, front, found, stream);
 	}
@@ -101,10 +101,13 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	if ((p->seq != stream->first + 1 || stream->known) && packet_grow(skb, p, stream))
 		return TCX_DROP;
 	admitted_begin(front, stream);
-	if (!tail_keep(front, stream))
+	if (!tail_keep(front, stream)) {
+		begin_leave(front->now, stream->admitted.begin, stream->flow);
 		return turn_away(skb, front, found, stream);
+	}
 	rest = has_rest(p, &stream->admitted) ? rest_rule(skb, front, stream) : REST_PASSES;
 	if (rest == REST_REFUSED) {
+		begin_leave(front->now, stream->admitted.begin, stream->flow);
 		stream->held = kept;
 		stream->cookie = kept >> 32;
 		half_refuse(p, stream);

@@ -207,7 +207,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 {
 	__u32 number = skb->tc_index & ~FROM_CLOCK, interface = skb->ifindex;
 	bool ticks = skb->tc_index & FROM_CLOCK;
-	struct fief_queue *q = queue_get(number);
+	struct fief_queue *q = queue_of_packet(skb, number);
 	struct queue_links *links = queue_links();
 	struct stream *stream = stream_get();
 	struct queue_waiting *waiting;

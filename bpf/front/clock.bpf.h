@@ -19,6 +19,7 @@
  */
 #pragma once
 
+#include "flow/steered.bpf.h"
 #include "guard.bpf.h"
 #include "interim.bpf.h"
 #include "latency.bpf.h"
@@ -186,13 +187,12 @@ static __always_inline int socket_ends(struct sock *sk, int state)
 {
 	struct fief_served *served;
 	struct fief_flow_key key = {};
-	__u32 *words, *inode, zero = 0;
+	__u32 *words;
 
 	if (state != BPF_TCP_CLOSE)
 		return 0;
 	/* in a network namespace of their own users have every address */
-	inode = bpf_map_lookup_elem(&steered, &zero);
-	if (inode && *inode && BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) != *inode)
+	if (!is_of_steered(sk))
 		return 0;
 	if (sk->__sk_common.skc_family == AF_INET) {
 		mapped_ipv4(sk->__sk_common.skc_daddr, key.remote);

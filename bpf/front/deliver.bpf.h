@@ -12,6 +12,7 @@
 #include "carrier.bpf.h"
 #include "made.bpf.h"
 #include "pace.bpf.h"
+#include "turned.bpf.h"
 
 static __always_inline enum fief_reason refusal_reason(__u32 why)
 {
@@ -27,7 +28,7 @@ static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_co
 	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), why & QUEUE_OVER);
 	if (later)
 		return tcp ? refuse_at(skb, front, stream, tcp) : TCX_DROP;
-	half_refuse_first(&front->packet, stream);
+	begin_turned(&front->packet, stream);
 	return answer(skb, &front->packet, stream);
 }
 

@@ -381,7 +381,8 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 	if (what == QUEUE_WHOLE) {
 		if (label && payload_valid(skb, &front->packet, stream, false)) {
 			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_OWES);
-			place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at);
+			if (queue_of_packet(skb, front->guard->queue))
+				place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at);
 		}
 		verdict = TCX_NEXT;
 	} else if (what == QUEUE_REPEATS && gap_passes(skb, front, stream, sk, tcp, label)) {

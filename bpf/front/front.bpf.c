@@ -71,6 +71,7 @@
  *     follows       what else comes of one        turns         of clients, where requests cannot be read
  *     room          to wait in                    pipelined     requests of one packet
  *     windows       of clients that wait          charged       work on what waits
+ *     turned        away, and what it is told
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's

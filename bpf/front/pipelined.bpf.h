@@ -47,6 +47,6 @@ static __always_inline void pipelined_add(const struct front_context *front, str
 	entry->tracked |= FIEF_LABEL_PIPELINED;
 	if (!front->guard->queue || !is_lower_class(front->guard->queue, ruling->container.id, entry->container.id))
 		return;
+	/* the rule stays that of the first, whose rate has been charged (begin_claim) */
 	entry->container = ruling->container;
-	entry->rule = ruling->rule.rule;
 }

@@ -78,6 +78,18 @@ static __always_inline struct fief_queue *queue_get(__u32 number)
 	return number ? bpf_map_lookup_elem(&queues, &number) : NULL;
 }
 
+/*
+ * The same for a packet. NULL too where that is in another network namespace, whose interfaces have numbers of their own: while a policy
+ * moves its doors stand in both, and an interface takes its door along.
+ */
+static __always_inline struct fief_queue *queue_of_packet(struct __sk_buff *skb, __u32 number)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+	struct fief_queue *q = queue_get(number);
+
+	return q && buffer->dev->nd_net.net->net_cookie == q->netns.cookie ? q : NULL;
+}
+
 static __always_inline bool queue_room(struct fief_queue *q)
 {
 	return q->open || *(volatile __u32 *)&q->busy < q->places;

@@ -29,12 +29,11 @@
 #include "refuse.bpf.h"
 #include "room.bpf.h"
 #include "ticks.bpf.h"
+#include "turned.bpf.h"
 #include "turns.bpf.h"
 #include "windows.bpf.h"
 
-#define QUEUE_CLOCKS  2
-#define RETRY_LATER_S 1
-#define TLS_FIRST     0x16 /* its first byte: a handshake */
+#define QUEUE_CLOCKS 2
 
 enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED, WAY_TOO_MANY, WAY_LATE };
 
@@ -114,25 +113,6 @@ static __noinline bool queue_line_up(struct fief_queue *q, struct queue_links *l
 	queue_push(q, links, class, at);
 	bpf_spin_unlock(&q->lock);
 	return clock;
-}
-
-/* What it is told whose request cannot wait. `over`: since its class has used up its limit, or its length. */
-static __always_inline void queue_refusal(struct stream *stream, const struct front_context *front, bool tls, bool over)
-{
-	if (front->guard)
-		asking_set(front, &stream->ruling);
-	stream->ruling.tls = tls;
-	stream->ruling.rule.refusal = over ? FIEF_REFUSE_429 : FIEF_REFUSE_503;
-	stream->ruling.rule.retry_after_s = RETRY_LATER_S;
-}
-
-/* Whether it is TLS, or no HTTP at all: its client understands no answer of HTTP. */
-static __always_inline bool is_foreign(struct __sk_buff *skb, const struct packet *p, const struct fief_admitted *entry)
-{
-	__u8 first = 0;
-
-	bpf_skb_load_bytes(skb, p->payload, &first, 1);
-	return first == TLS_FIRST || entry->tracked & FIEF_LABEL_TURNS;
 }
 
 /* Where the answer to the request begins. `tcp`: its socket, if there is one. */
@@ -257,6 +237,14 @@ static __noinline bool earlier_forget(const struct packet *p, bool later, __u32 
 	return true;
 }
 
+/* The begin of a connection has no place to wait. It comes again, and its rate has been charged. */
+static __noinline int begin_comes_again(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	admitted_note(skb, front, &stream->admitted, stream->flow);
+	admitted_fail(stream->flow, stream->admitted.begin);
+	return TCX_DROP;
+}
+
 /* No room, and nobody gives way; or it would wait for too long. */
 static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					   struct tcp_sock *tcp, bool over, bool late)
@@ -267,7 +255,7 @@ static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_c
 	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), over);
 	if (front->ruled && tcp)
 		return refuse_at(skb, front, stream, tcp);
-	half_refuse_first(&front->packet, stream);
+	begin_turned(&front->packet, stream);
 	return answer(skb, &front->packet, stream);
 }
 
@@ -333,7 +321,7 @@ __noinline int class_has_all(__u32 queue, __u32 class, __u64 now)
 static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					 struct tcp_sock *tcp, struct fief_label *label, __u32 what)
 {
-	struct fief_queue *q = queue_get(front->guard->queue);
+	struct fief_queue *q = queue_of_packet(skb, front->guard->queue);
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
 	bool later = what == QUEUE_LATER, owes, over, multipath, fits;
@@ -353,10 +341,10 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	over = !q->monitor && class_is_over(q, queue_class(q, class), front->now);
 	multipath = what == QUEUE_FIRST && tcp && is_multipath(tcp) && bears_multipath(skb, p);
 	if ((multipath || what == QUEUE_UNHELD) && (over || class_has_all(front->guard->queue, class, front->now)))
-		return TCX_DROP; /* no place to wait; it comes again */
+		return begin_comes_again(skb, front, stream);
 	if (multipath) {
 		if (!q->monitor && !queue_room(q))
-			return TCX_DROP;
+			return begin_comes_again(skb, front, stream);
 		what = QUEUE_UNHELD;
 	}
 	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::attachment::{self, Attachment};
 use crate::error::Result;
-use crate::link;
 use crate::pin::Pins;
+use crate::{lane, link};
 
 /// The program at the interfaces.
 pub const INGRESS_PROGRAM: &str = "ingress_guards";
@@ -98,6 +98,14 @@ pub fn standing(pins: &Pins) -> Vec<Stand> {
     let mut found: Vec<_> = link::pins_below(&pins.interfaces()).iter().filter_map(|pin| Stand::read(pin)).collect();
     found.sort_unstable();
     found
+}
+
+/// The receiving ends of Fief's own pairs in the caller's network namespace, whose inode is `netns`, whatever installation made them:
+/// by what is attached there, since others can give an interface any name.
+pub fn own_ends(netns: u64) -> Vec<u32> {
+    let rows = [Part::Ticks.row(), attachment::of(lane::LEAVES)];
+    let all = Pins::all().into_iter().map(|scope| Pins::new(&scope));
+    all.flat_map(|pins| rows.map(|row| link::interfaces_here(&pins, row, netns))).flatten().collect()
 }
 
 /// The interfaces that are guarded now: inode of the network namespace and index.

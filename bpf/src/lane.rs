@@ -19,7 +19,7 @@ use crate::skeleton::lrp;
 /// At the interfaces of the network.
 const SORTS: &str = "lrp_sorts";
 /// At the receiving end of a lane.
-const LEAVES: &str = "lrp_leaves";
+pub(crate) const LEAVES: &str = "lrp_leaves";
 
 /// Loads the programs, unless they are there.
 pub fn install(pins: &Pins) -> Result<()> {

@@ -86,7 +86,7 @@ pub(crate) enum Place {
 pub(crate) fn attach_interface(pins: &Pins, row: &Attachment, netns: u64, interface: u32) -> Result<()> {
     let Kind::Interface { folder, side, place, .. } = row.kind else { unreachable!("{row:?} has no interface") };
     let (name, pin) = (row.program, row.pin_at(pins, netns, interface));
-    if target(&pin) == Some(interface) && is_here(&pin, side, interface) {
+    if target(&pin) == Some(interface) && is_here(&pin, side, interface) == Some(true) {
         return Ok(());
     }
     make_dir(&folder.below(pins).join(netns.to_string()))?;
@@ -106,9 +106,20 @@ pub(crate) fn attach_interface(pins: &Pins, row: &Attachment, netns: u64, interf
 /// The most programs that one side of an interface has (BPF_MPROG_MAX).
 const PROGRAMS: usize = 64;
 
+/// The interfaces of the caller's network namespace, whose inode is `netns`, to which a program is attached.
+pub(crate) fn interfaces_here(pins: &Pins, row: &Attachment, netns: u64) -> Vec<u32> {
+    let Kind::Interface { side, .. } = row.kind else { unreachable!("{row:?} has no interface") };
+    let here = |pin: &PathBuf| {
+        let interface = target(pin)?;
+        let is_it = *pin == row.pin_at(pins, netns, interface) && is_here(pin, side, interface) != Some(false);
+        is_it.then_some(interface)
+    };
+    row.links(pins).iter().filter_map(here).collect()
+}
+
 /// Whether a pinned link is at an interface of the caller's network namespace. One that was moved to another namespace took its links
-/// and its number along, and here the number may be another one's.
-fn is_here(pin: &Path, side: Side, interface: u32) -> bool {
+/// and its number along, and here the number may be another one's. `None`: the caller may not ask.
+fn is_here(pin: &Path, side: Side, interface: u32) -> Option<bool> {
     let (mut programs, mut links) = ([0u32; PROGRAMS], [0u32; PROGRAMS]);
     let mut opts = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as _,
@@ -119,7 +130,7 @@ fn is_here(pin: &Path, side: Side, interface: u32) -> bool {
     };
     // SAFETY: both arrays have room for as many numbers as is said, and live until the call returns.
     let err = unsafe { libbpf_sys::bpf_prog_query_opts(interface as i32, side.hook(), &raw mut opts) };
-    err == 0 && info(pin).is_some_and(|own| links.contains(&own.id))
+    (err != -libc::EPERM).then(|| err == 0 && info(pin).is_some_and(|own| links.contains(&own.id)))
 }
 
 /// The pins below a folder that has one for each network namespace.

@@ -15,8 +15,9 @@ use crate::attachment;
 use crate::error::{Context, Error, ErrorKind, Result, remedy_of};
 use crate::load::{self, Places};
 use crate::pin::{Pins, make_dir, remove_tree};
+use crate::record::{self, Record};
 use crate::skeleton::core;
-use crate::{ingress, link, record};
+use crate::{ingress, link};
 
 /// What an installation can be told.
 #[derive(Debug, Clone)]
@@ -152,11 +153,11 @@ pub(crate) fn unsupported(object: &str, error: &libbpf_rs::Error) -> Error {
     )
 }
 
-/// The network namespace of the policy, by inode; `None`: none has been applied yet.
-pub fn steered(pins: &Pins) -> Option<u64> {
+/// The network namespace of the policy; `None`: none has been applied yet.
+pub fn steered(pins: &Pins) -> Option<abi::fief_netns> {
     let map = pins.open_map("steered").ok()?;
-    let number: u32 = record::lookup(&map, &0u32.to_ne_bytes()).ok()??;
-    (number != 0).then(|| u64::from(number))
+    let netns: abi::fief_netns = record::lookup(&map, &0u32.to_ne_bytes()).ok()??;
+    (netns.cookie != 0).then_some(netns)
 }
 
 /// Whether a program steers the connections of this network namespace. What is pinned for one that is gone no longer leads to it.
@@ -174,15 +175,12 @@ pub fn is_there(pins: &Pins, netns: u64) -> bool {
 ///
 /// One namespace is steered at a time: the one before is let go, since its servers' sockets must not be handed
 /// connections of another.
-pub fn steer(pins: &Pins, netns: BorrowedFd<'_>, inode: u64, attach: bool) -> Result<()> {
+pub fn steer(pins: &Pins, file: BorrowedFd<'_>, netns: abi::fief_netns, attach: bool) -> Result<()> {
     if attach {
-        attach_netns(pins, netns, inode)?;
+        attach_netns(pins, file, netns.inode)?;
     }
-    let steered = pins.open_map("steered")?;
-    // The kernel numbers namespaces with 32 bits.
-    let number = u32::try_from(inode).unwrap_or(0);
-    steered
-        .update(&0u32.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
+    pins.open_map("steered")?
+        .update(&0u32.to_ne_bytes(), netns.bytes(), MapFlags::ANY)
         .context(|| "cannot tell the kernel which network namespace is steered".into())
 }
 

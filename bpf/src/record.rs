@@ -54,6 +54,7 @@ records!(
     fief_client,
     fief_line,
     fief_class_key,
+    fief_netns,
     fief_prefix_lengths,
     fief_task,
     fief_object,

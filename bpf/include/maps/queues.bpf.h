@@ -35,7 +35,7 @@ struct queue_link {
 		__u16 before;
 	} chain[CHAINS];
 	__u32 serial;	 /* differs each time that the link is used */
-	__u32 interface; /* where the request came in */
+	__u32 interface; /* where the request came in, in the queue's network namespace */
 	__u8 class;
 	__u8 why;    /* enum queue_end, of one that is refused */
 	__u8 linked; /* enum queue_place */

@@ -202,7 +202,8 @@ impl Fief {
     /// the other without their front door. Errors: [`ErrorKind::Exists`].
     pub fn refuse_elsewhere(&self, here: bool) -> Result<()> {
         let own = Namespace::of_caller()?.inode;
-        let other = open::steered(self.pins()).filter(|netns| *netns != own && open::is_there(self.pins(), *netns));
+        let other = open::steered(self.pins()).map(|netns| netns.inode);
+        let other = other.filter(|netns| *netns != own && open::is_there(self.pins(), *netns));
         let Some(other) = other.filter(|_| !here) else { return Ok(()) };
         // a process that sees neither its name nor its processes cannot name a way to it
         let place = namespace::place(other).map_or_else(|| format!("net:[{other}]"), |path| path.display().to_string());
@@ -441,6 +442,6 @@ impl Fief {
         }
         ingress::attach(self.pins(), &doors.stands())?;
         let attach = self.needs_steering(policy, doors)?;
-        open::steer(self.pins(), doors.netns.file.as_fd(), doors.netns.inode, attach)
+        open::steer(self.pins(), doors.netns.file.as_fd(), doors.netns.known.record(), attach)
     }
 }

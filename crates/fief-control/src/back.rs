@@ -11,18 +11,19 @@ use fief_bpf::ingress::{self, Stand};
 use fief_bpf::table::Table;
 use fief_bpf::{Result, abi, open, top};
 
+use crate::Fief;
 use crate::lrp::FormerLanes;
+use crate::namespace::{self, Namespace};
 use crate::queue::FormerQueue;
 use crate::sysctls::Before;
 use crate::tree::Tree;
-use crate::{Fief, namespace};
 
 /// What stands while the former policy is in force, but for its containers.
 #[derive(Debug)]
 pub(crate) struct Former {
     stands: Vec<Stand>,
     /// Its network namespace.
-    steered: Option<u64>,
+    steered: Option<abi::fief_netns>,
     /// Connections there are steered.
     steers: bool,
     queues: Vec<FormerQueue>,
@@ -39,7 +40,7 @@ impl Fief {
         Ok(Former {
             stands: ingress::standing(self.pins()),
             steered,
-            steers: steered.is_some_and(|netns| open::steers(self.pins(), netns)),
+            steers: steered.is_some_and(|netns| open::steers(self.pins(), netns.inode)),
             queues: self.former_queues()?,
             lanes: self.former_lanes()?,
             made_stands: top::stands(self.pins()),
@@ -79,8 +80,8 @@ impl Fief {
         let Some(netns) = former.steered.filter(|netns| open::steered(self.pins()) != Some(*netns)) else {
             return Ok(());
         };
-        let Some((_, file)) = namespace::open(netns) else { return Ok(()) };
-        open::steer(self.pins(), file.as_fd(), netns, former.steers)
+        let back = || open::steer(self.pins(), Namespace::of_caller()?.file.as_fd(), netns, former.steers);
+        namespace::within(netns, back).map(drop)
     }
 }
 

@@ -5,15 +5,14 @@
 //! guarded from the next apply on. Packets that arrive at a port of a bridge or a bond arrive at the master once more, and only
 //! the master's door judges them: two doors would use up rates twice.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
-use fief_bpf::ingress::{Part, Stand};
-use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_bpf::ingress::{self, Part, Stand};
+use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::{Listener, Policy};
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_indextoname, if_nametoindex};
+use nix::net::if_::{if_indextoname, if_nametoindex};
 
-use crate::links;
+use crate::links::{self, Link};
 use crate::namespace::Namespace;
 
 /// How the names of interfaces begin that Fief makes.
@@ -179,17 +178,17 @@ fn up() -> Result<Vec<String>> {
     Ok(ways_in()?.into_iter().filter(|(_, is_loopback)| !is_loopback).map(|(name, _)| name).collect())
 }
 
-/// Names of the interfaces that are up, and whether one is the loopback.
+/// Names of the interfaces that are up, and whether one is the loopback. What comes out of a pair of Fief's own has passed the front
+/// door before.
 pub(crate) fn ways_in() -> Result<Vec<(String, bool)>> {
-    let addresses = getifaddrs().context(|| "cannot list the network interfaces".into())?;
-    // an interface is there once for each of its addresses, and once without
-    // by the label of the address (eth0:1), where that has one
-    let real = |name: String| name.split(':').next().unwrap_or_default().to_owned();
-    let flags: BTreeMap<_, _> = addresses.map(|entry| (real(entry.interface_name), entry.flags)).collect();
-    // what comes out of a lane has passed the front door before
-    let outside = |name: &str| !name.starts_with(OWN_INTERFACES);
-    let ways = flags.into_iter().filter(|(name, flags)| flags.contains(InterfaceFlags::IFF_UP) && outside(name));
-    Ok(ways.map(|(name, flags)| (name, flags.contains(InterfaceFlags::IFF_LOOPBACK))).collect())
+    let links = links::list()?;
+    // after these: such a pair comes up once its receiving end is known
+    let own = ingress::own_ends(Namespace::of_caller()?.inode);
+    let is_own = |link: &Link| own.contains(&link.index) || link.peer.is_some_and(|peer| own.contains(&peer));
+    let ways = links.into_iter().filter(|link| link.is_up && !is_own(link));
+    let mut ways: Vec<_> = ways.map(|link| (link.name, link.is_loopback)).collect();
+    ways.sort();
+    Ok(ways)
 }
 
 #[cfg(test)]

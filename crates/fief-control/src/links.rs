@@ -12,11 +12,18 @@ use crate::netlink::{attribute, dump, text, u16_at, u32_at};
 const GET: u16 = 18; // RTM_GETLINK
 pub(crate) const HEADER: usize = 16; // struct ifinfomsg
 pub(crate) const NAME: u16 = 3;
+/// IFLA_LINK: of a pair, the other end.
+pub(crate) const PEER: u16 = 5;
+/// IFLA_LINK_NETNSID: that one is in another network namespace.
+const PEER_ELSEWHERE: u16 = 37;
 const MASTER: u16 = 10;
 pub(crate) const INFO: u16 = 18;
 pub(crate) const ALIAS: u16 = 20;
 pub(crate) const INFO_KIND: u16 = 1;
 const ETHERNET: u16 = 1;
+const UP: u32 = 0x1;
+const IS_LOOPBACK: u32 = 0x8;
+const PAIR: &str = "veth";
 /// Its packets go on as those of their port: no program at the master sees them.
 const ROUTING_DOMAIN: &str = "vrf";
 
@@ -33,13 +40,17 @@ pub(crate) struct Link {
     pub(crate) master: Option<u32>,
     /// `bridge`, `veth`; empty for hardware.
     pub(crate) kind: String,
+    /// Of a pair, index of the other end, if that is in this network namespace.
+    pub(crate) peer: Option<u32>,
+    pub(crate) is_up: bool,
+    pub(crate) is_loopback: bool,
 }
 
 impl Link {
     /// Whether it is an end of a virtual pair, as all that Fief makes are: who administers the namespace can give any other one its name,
     /// and what is no pair may not go away.
     pub(crate) fn is_of_pair(&self) -> bool {
-        self.kind == "veth"
+        self.kind == PAIR
     }
 }
 
@@ -61,14 +72,19 @@ pub(crate) fn list() -> Result<Vec<Link>> {
 fn read(payload: &[u8]) -> Option<Link> {
     let attributes = payload.get(HEADER..)?;
     let word = |kind| attribute(attributes, kind).map(text).unwrap_or_default().to_owned();
-    let kind = attribute(attributes, INFO).and_then(|info| attribute(info, INFO_KIND));
+    let kind = attribute(attributes, INFO).and_then(|info| attribute(info, INFO_KIND)).map(text).unwrap_or_default();
+    let is_near = kind == PAIR && attribute(attributes, PEER_ELSEWHERE).is_none();
+    let flags = u32_at(payload, 8)?;
     Some(Link {
         name: text(attribute(attributes, NAME)?).to_owned(),
         index: u32_at(payload, 4)?,
         alias: word(ALIAS),
         ethernet: u16_at(payload, 2) == Some(ETHERNET),
         master: attribute(attributes, MASTER).and_then(|master| u32_at(master, 0)),
-        kind: kind.map(text).unwrap_or_default().to_owned(),
+        kind: kind.to_owned(),
+        peer: attribute(attributes, PEER).filter(|_| is_near).and_then(|peer| u32_at(peer, 0)),
+        is_up: flags & UP != 0,
+        is_loopback: flags & IS_LOOPBACK != 0,
     })
 }
 
@@ -91,7 +107,7 @@ mod tests {
     fn the_loopback_is_read() {
         let links = list().expect("the kernel answers");
         let lo = links.iter().find(|link| link.name == "lo").expect("a loopback");
-        assert_eq!((lo.index, lo.ethernet, lo.master), (1, false, None));
+        assert_eq!((lo.index, lo.ethernet, lo.master, lo.peer, lo.is_loopback), (1, false, None, None, true));
     }
 
     #[test]

@@ -118,7 +118,8 @@ impl Fief {
 
     /// Whether the interfaces of the policy are those that the caller sees.
     fn steers_here(&self) -> Result<bool> {
-        Ok(open::steered(self.pins()) == Some(Namespace::of_caller()?.inode))
+        let here = Namespace::of_caller()?.known;
+        Ok(open::steered(self.pins()).is_some_and(|netns| here.is(netns.into())))
     }
 
     /// How many policies have been applied.

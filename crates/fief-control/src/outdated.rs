@@ -28,14 +28,14 @@ impl Fief {
     /// What is to be said of the front door in force, a sentence each; nothing if the policy's text is gone.
     pub(crate) fn outdated(&self, names: &Names) -> Result<Vec<String>> {
         let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(Vec::new()) };
-        let made = self.made(names, netns)?;
+        let made = self.made(names, netns.inode)?;
         Ok(namespace::within(netns, || Ok(since(policy, &made)))?.unwrap_or_default())
     }
 
     /// Whether a server listens with multipath TCP, for which another apply would let the kernel answer.
     pub(crate) fn kernel_should_answer(&self, names: &Names) -> Result<bool> {
         let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(false) };
-        let made = self.made(names, netns)?;
+        let made = self.made(names, netns.inode)?;
         let is_ours = policy.front.handshake == Handshake::Auto && made.admitted.values().any(|kernel| !kernel);
         Ok(is_ours && namespace::within(netns, || Ok(!made.multipath(policy).is_empty()))?.unwrap_or(false))
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::Fief;
 use crate::charge::{now_ns, online_cpus};
 use crate::names::Names;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, within};
 use served::Served;
 pub use waits::Waits;
 
@@ -34,6 +34,8 @@ pub(crate) struct Queues {
     keeps: bool,
     made: Vec<(u32, abi::fief_queue)>,
     named: Vec<u32>,
+    /// Where the interfaces are, that which gives them time among them.
+    netns: abi::fief_netns,
     clock: u32,
 }
 
@@ -41,15 +43,15 @@ impl Queues {
     /// `clock`: the interface that gives them time, or 0. `interfaces`: those that will be guarded.
     pub(crate) fn open(fief: &Fief, clock: u32, interfaces: &[u32]) -> Result<Self> {
         let there = queue::all(fief.pins())?;
-        let netns = Namespace::of_caller()?.inode;
-        let leaves = |&(there, interface): &(u64, u32)| there != netns || !interfaces.contains(&interface);
+        let netns = Namespace::of_caller()?.known.record();
+        let leaves = |&(there, interface): &(u64, u32)| there != netns.inode || !interfaces.contains(&interface);
         let keeps = !ingress::attached(fief.pins()).iter().any(leaves);
-        Ok(Self { there, keeps, made: Vec::new(), named: Vec::new(), clock })
+        Ok(Self { there, keeps, made: Vec::new(), named: Vec::new(), netns, clock })
     }
 
     /// The number of a queue that is there and says the same, or of a new one.
     pub(crate) fn add(&mut self, mut wanted: abi::fief_queue) -> u32 {
-        wanted.clock = self.clock;
+        (wanted.netns, wanted.clock) = (self.netns, self.clock);
         let is_same = |there: &abi::fief_queue| self.keeps && there.open == 0 && says(there) == says(&wanted);
         let same = self.there.iter().find(|(_, there)| is_same(there));
         let number = match same {
@@ -245,14 +247,17 @@ impl Fief {
     /// Lets go of what waits in all queues but these, while the policy that names them is in force: its guards know the flows.
     /// Returns how many requests nothing moved on.
     pub(crate) fn open_queues(&self, keep: &[u32]) -> Result<u32> {
-        let old = self.other_queues(keep)?;
-        if old.is_empty() {
-            return Ok(0);
-        }
-        let here = Namespace::of_caller()?.inode;
-        let at = ingress::attached(self.pins()).into_iter().filter(|(netns, _)| *netns == here);
-        let interfaces: Vec<_> = at.map(|(_, interface)| interface).collect();
-        old.into_iter().map(|number| queue::open(self.pins(), number, &interfaces)).sum()
+        let mut old = queue::all(self.pins())?;
+        old.retain(|(number, _)| !keep.contains(number));
+        let attached = ingress::attached(self.pins());
+        let open = |(number, queue): &(u32, abi::fief_queue)| -> Result<u32> {
+            // nothing of it goes by interfaces of another network namespace
+            let at = attached.iter().filter(|(netns, _)| *netns == queue.netns.inode);
+            let interfaces: Vec<_> = at.map(|(_, interface)| *interface).collect();
+            let left = within(queue.netns, || queue::open(self.pins(), *number, &interfaces))?;
+            Ok(left.unwrap_or(queue.waiting + queue.refused))
+        };
+        old.iter().map(open).sum()
     }
 
     /// The queues that are there, for [`Fief::restore_queues`].
@@ -300,7 +305,7 @@ fn says(queue: &abi::fief_queue) -> impl PartialEq + use<> {
         (class.container, order, waits, class.limit_ns, class.latency_ns, class.late_ppm)
     });
     let places = if queue.finds == 0 { queue.places } else { 0 };
-    let times = (queue.clock, queue.tick_shift, queue.stale_ticks);
+    let times = (queue.netns.cookie, queue.clock, queue.tick_shift, queue.stale_ticks);
     let how = (queue.monitor, queue.fair, queue.until, queue.finds, places);
     (queue.listener, queue.classes, how, queue.length, queue.memory, times, classes)
 }

@@ -23,12 +23,12 @@ impl Fief {
     fn complete_doors(&self) -> Result<()> {
         let names = self.names()?;
         let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(()) };
-        let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns);
+        let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns.inode);
         let interfaces: Vec<u32> = guarded.map(|(_, index)| index).collect();
         if made::wanted(policy) {
             self.keep_made()?;
         }
-        let stands = Others::of(policy).stands(netns, &interfaces);
+        let stands = Others::of(policy).stands(netns.inode, &interfaces);
         namespace::within(netns, || ingress::attach(self.pins(), &stands)).map(drop)
     }
 }

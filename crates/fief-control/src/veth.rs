@@ -14,7 +14,6 @@ const NEW_LINK: u16 = 16;
 const DELETE_LINK: u16 = 17;
 const CREATE_EXCLUSIVE: u16 = 0x600; // NLM_F_CREATE | NLM_F_EXCL
 const LINK_MTU: u16 = 4;
-const LINK_PEER: u16 = 5;
 const LINK_TX_QUEUES: u16 = 31;
 const LINK_RX_QUEUES: u16 = 32;
 const INFO_DATA: u16 = 2;
@@ -66,7 +65,7 @@ pub(crate) fn make([sends, receives]: [String; 2], mtu: u32) -> Result<Pair> {
 
 /// The pair that a message about its sending end tells of.
 fn pair(message: &[u8]) -> Option<Pair> {
-    let peer = attribute(message.get(links::HEADER..)?, LINK_PEER)?;
+    let peer = attribute(message.get(links::HEADER..)?, links::PEER)?;
     Some(Pair { sends: u32_at(message, 4)?, receives: u32_at(peer, 0)? })
 }
 
@@ -115,6 +114,8 @@ mod tests {
         let name = |index| there.iter().find(|link| link.index == index).map(|link| (&*link.name, &*link.kind));
         assert_eq!(name(made.sends), Some(("fief-1s", "veth")));
         assert_eq!(name(made.receives), Some(("fief-1r", "veth")));
+        let peer = |index| there.iter().find(|link| link.index == index).and_then(|link| link.peer);
+        assert_eq!([made.sends, made.receives].map(peer), [Some(made.receives), Some(made.sends)]);
         let error = namespace.run(|| make(names(), 1500)).expect("in it").expect_err("they are there");
         assert_eq!(error.kind(), ErrorKind::Exists);
         assert!(error.advice().is_some_and(|advice| advice.contains("rename")));

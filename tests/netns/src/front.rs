@@ -5,12 +5,12 @@
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use fief_bpf::abi;
 use fief_bpf::record::Record;
 use fief_control::{Applied, Result};
-use fief_testkit::{Family, Feature, PlainServer, Topology, require, wait_until};
+use fief_testkit::{Family, Feature, PlainServer, Process, Topology, require, wait_until};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::{Installation, SOON, spare};
@@ -151,6 +151,13 @@ impl Front {
         let mut command = installation.command(program);
         self.topology.server.enter(&mut command);
         command
+    }
+
+    /// A server that is this program of Python's ([`crate::python_server`]), there too.
+    pub fn python(&self, program: &str) -> Process {
+        let mut command = self.server_command("python3");
+        command.args(["-c", program]).stderr(Stdio::null());
+        Process::start(command).unwrap()
     }
 
     /// A server of the test's own, at the guarded port over both families.

@@ -84,7 +84,7 @@ impl Place {
         all.push(format!("listed: {:?}", self.lengths()));
         all.extend(ingress::standing(pins).iter().map(|stand| format!("{stand:?}")));
         let steered = open::steered(pins);
-        all.push(format!("steered: {steered:?}, {}", steered.is_some_and(|netns| open::steers(pins, netns))));
+        all.push(format!("steered: {steered:?}, {}", steered.is_some_and(|netns| open::steers(pins, netns.inode))));
         all.extend([pins.links(), pins.top(), pins.lanes()].iter().map(|folder| format!("{:?}", below(folder))));
         all.extend(interfaces(&self.namespace));
         all.extend(sysctls(&self.namespace));

@@ -96,7 +96,7 @@ impl Door {
     /// Whether a program steers connections in the policy's network namespace.
     fn is_steered(&self) -> bool {
         let pins = self.fief.pins();
-        open::steered(pins).is_some_and(|netns| open::steers(pins, netns))
+        open::steered(pins).is_some_and(|netns| open::steers(pins, netns.inode))
     }
 
     fn sysctl(&self, name: &str) -> String {

@@ -67,6 +67,35 @@ fn a_rate_is_charged_once_for_a_first_request_that_finds_no_room() {
     }
 }
 
+/// The same of one before another of a worse class, which both are of from then on.
+#[test]
+fn a_rate_is_charged_once_for_a_first_request_before_one_of_a_worse_class() {
+    if !ready() {
+        return;
+    }
+    let policy = "[container.high]\ncpu.priority = 200\n[container.web]\n[listener.plain]\naddress = \"0.0.0.0:80\"\n\
+                  queue = { in-service = 100, stale = \"30s\" }\n\
+                  [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
+                  [[listener.plain.request]]\npath = \"/limited\"\ncontainer = \"high\"\n\
+                  rate = { per-second = 1, burst = 1 }\n";
+    for door in Door::GUARDS {
+        let front = Front::new(door, policy);
+        let let_it = front.server_with_queue(1);
+        // the kernel answers nobody once its queue is full
+        let mut late = connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).unwrap();
+        let _others = [(); 2].map(|()| front.ask("/other"));
+        front.assert_ruled(2);
+        let both = ["/limited", "/other"].map(|path| format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n"));
+        late.write_all(both.concat().as_bytes()).unwrap();
+        let count = |reason| front.verdicts().count(reason);
+        wait_until(SOON, || count(abi::FIEF_SYN_QUEUE) >= 2 || count(abi::FIEF_REQUEST_RATE) > 0)
+            .unwrap_or_else(|_| panic!("{door:?}: {:?}", front.verdicts()));
+        let_it.send(()).unwrap();
+        assert_eq!(status_of(late), Ok(200), "{door:?}: {:?}", front.verdicts());
+        assert_eq!(count(abi::FIEF_REQUEST_RATE), 0, "{door:?}: {:?}", front.verdicts());
+    }
+}
+
 /// More pieces of a head than the door remembers, none of which TCP took.
 #[test]
 fn a_head_that_was_cut_finely_may_come_again_in_one() {

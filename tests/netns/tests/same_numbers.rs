@@ -3,7 +3,7 @@
 //! of the other's.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +12,7 @@ use fief_bpf::table::Table;
 use fief_bpf::upgrade::program_id;
 use fief_control::{Applied, ApplyOptions, Error, Fief};
 use fief_testkit::{Feature, NetNs, require, wait_until};
-use fief_tests_netns::{Away, SOON, kill_before, steps};
+use fief_tests_netns::{Away, SOON, kill_before, netns_number, numbered_again, steps};
 use libbpf_rs::query::{LinkInfo, LinkInfoIter, LinkTypeInfo};
 
 /// A policy of one container at one interface. `listener` is more of its listener.
@@ -44,11 +44,7 @@ impl Places {
         }
         let scope = format!("ff-{}-same{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let [here, there] = ["here", "there"].map(|role| NetNs::new(role).unwrap());
-        for namespace in [&here, &there] {
-            for words in ["add a0 type veth peer name a1", "set a0 up", "set a1 up"] {
-                namespace.ip(&format!("link {words}")).unwrap();
-            }
-        }
+        [&here, &there].into_iter().for_each(connect);
         // the ends of lanes that are made here and there have some numbers in common, and each lane has others
         there.ip("link add m0 index 50 type veth peer name m1").unwrap();
         assert_eq!(index(&here, "a0"), index(&there, "a0"));
@@ -174,11 +170,47 @@ fn a_killed_move_leaves_the_lanes_in_force_to_the_next_command() {
     assert!(laned_before_the_flip > 0, "no lane was made twice: {all} steps");
 }
 
+/// Gives a namespace the interface that the policies guard.
+fn connect(namespace: &NetNs) {
+    for words in ["add a0 type veth peer name a1", "set a0 up", "set a1 up"] {
+        namespace.ip(&format!("link {words}")).unwrap();
+    }
+}
+
+#[test]
+fn who_has_the_number_of_the_policys_namespace_which_is_gone_is_not_taken_for_its_server() {
+    let Some(places) = Places::new() else { return };
+    let again = numbered_again(|gone| {
+        connect(gone);
+        places.apply(gone, &policy("shop", "")).unwrap();
+    });
+    let _listener = again.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
+    let status = places.here.run(|| places.fief.status().unwrap()).unwrap();
+    assert!(status.listeners.iter().all(|listener| listener.servers.is_empty()), "{:?}", status.listeners);
+}
+
+/// The next one's clock has the same number.
+#[test]
+fn the_queue_of_a_namespace_that_is_gone_is_not_kept() {
+    let Some(places) = Places::new() else { return };
+    let text = policy("shop", "queue = { in-service = 1 }");
+    let queue = || fief_bpf::queue::all(places.fief.pins()).unwrap().pop().expect("a queue").1;
+    let gone = NetNs::new("gone").unwrap();
+    connect(&gone);
+    places.apply(&gone, &text).unwrap();
+    let before = queue();
+    drop(gone);
+    wait_until(SOON, || places.stands().is_empty()).unwrap();
+    places.apply(&places.here, &text).unwrap();
+    let after = queue();
+    assert_eq!((after.clock, after.netns.inode), (before.clock, netns_number(&places.here)));
+}
+
 #[test]
 fn a_number_that_no_interface_has_any_more_stops_no_policy() {
     let Some(places) = Places::new() else { return };
     places.apply(&places.here, &policy("shop", "")).unwrap();
-    let (before, netns) = (places.stands(), fs::metadata(places.here.path()).unwrap().ino());
+    let (before, netns) = (places.stands(), netns_number(&places.here));
     let gone = Stand { netns, interface: 9999, part: Part::Guards };
     places.here.run(|| ingress::attach(places.fief.pins(), &[gone])).unwrap().unwrap();
     assert_eq!(places.stands(), before);

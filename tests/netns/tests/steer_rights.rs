@@ -13,7 +13,7 @@ use std::time::Duration;
 use fief_bpf::{abi, word};
 use fief_testkit::segment::{RST, SYN, Segment};
 use fief_testkit::{Family, NetNs, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, run};
-use fief_tests_netns::two_classes;
+use fief_tests_netns::{numbered_again, two_classes};
 use libbpf_rs::MapHandle;
 use rig::{PORT, Rig, high, low, ready};
 
@@ -118,6 +118,19 @@ fn a_namespace_of_ones_own_gives_no_right_to_the_address() {
     let elsewhere = NetNs::new("elsewhere").unwrap();
     let mut command = rig.installation.command("python3");
     elsewhere.enter(&mut command);
+    assert_eq!(ask(command, 0, PORT), "EADDRNOTAVAIL");
+}
+
+/// Whoever may make namespaces gets the number of the policy's sooner or later, once that is gone.
+#[test]
+fn a_namespace_with_the_number_of_the_policys_gives_no_right_to_the_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let again = numbered_again(|gone| drop(gone.run(|| rig.installation.apply(rig::POLICY).unwrap()).unwrap()));
+    let mut command = rig.installation.command("python3");
+    again.enter(&mut command);
     assert_eq!(ask(command, 0, PORT), "EADDRNOTAVAIL");
 }
 

@@ -71,7 +71,11 @@ impl Fief {
                 veth::make(names(scope), MTU)?
             }
         };
-        let done = slow_down(pair.sends).and_then(|()| veth::raise(pair, &alias(scope)));
+        // before it is up: by this it is known for Fief's own (front::ways_in)
+        let receives = Stand { netns: Namespace::of_caller()?.inode, interface: pair.receives, part: Part::Ticks };
+        let done = ingress::attach(self.pins(), &[receives])
+            .and_then(|()| slow_down(pair.sends))
+            .and_then(|()| veth::raise(pair, &alias(scope)));
         if done.is_err() && there.is_none() {
             // the error that stopped it is the one to tell; what was there gives the policy in force its time
             let _ = veth::remove(pair.sends);

@@ -48,24 +48,20 @@ impl Fief {
     /// Before a cgroup is managed: attaches it where a policy is in force. Errors: [`ErrorKind::NotFound`] nothing here leads to the
     /// policy's network namespace.
     pub(crate) fn steer_for_units(&self) -> Result<()> {
-        let Some(netns) = open::steered(self.pins()).filter(|netns| !open::steers(self.pins(), *netns)) else {
-            return Ok(());
-        };
-        let own = Namespace::of_caller()?;
-        if own.inode == netns {
-            return open::attach_netns(self.pins(), own.file.as_fd(), netns);
-        }
-        match namespace::open(netns) {
-            Some((_, file)) => open::attach_netns(self.pins(), file.as_fd(), netns),
-            None if open::is_there(self.pins(), netns) => Err(Error::new(
+        let there = open::steered(self.pins()).filter(|netns| !open::steers(self.pins(), netns.inode));
+        let Some(netns) = there else { return Ok(()) };
+        let number = netns.inode;
+        let attach = || open::attach_netns(self.pins(), Namespace::of_caller()?.file.as_fd(), number);
+        match namespace::within(netns, attach)? {
+            None if open::is_there(self.pins(), number) => Err(Error::new(
                 ErrorKind::NotFound,
                 format!(
-                    "the network namespace of the policy (net:[{netns}]) has no name here, and no process of it is seen"
+                    "the network namespace of the policy (net:[{number}]) has no name here, and no process of it is seen"
                 ),
             )
             .remedy("run fief in that network namespace, or where its processes are seen (--pid=host)")),
-            // nobody is served there any more
-            None => Ok(()),
+            // or nobody is served there any more
+            _ => Ok(()),
         }
     }
 }
