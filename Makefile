@@ -58,7 +58,7 @@ demo: build ## watch one paying client beside 40 others, without and with Fief (
 	@$(FIEF) lab demo
 
 test: deps ## run all tests; as root also those with real packets and servers
-	@$(CARGO) test --workspace --locked --no-fail-fast 2>&1 | tee $(TEST_LOG) || failed=1; \
+	@CARGO=$(CARGO) .ci/tests 2>&1 | tee $(TEST_LOG) || failed=1; \
 		awk -f .ci/sum.awk $(TEST_LOG) && exit $${failed:-0}
 
 KERNEL ?=

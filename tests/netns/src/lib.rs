@@ -50,11 +50,14 @@ pub use requests::requests;
 pub use ring::Ring;
 pub use second_link::{second_link, second_up};
 pub use serving::serve_in_turn;
-pub use spare::{OneInstallation, one_installation};
+pub use spare::{OneInstallation, REMEMBERED, one_installation};
 pub use standing::while_it_stands;
 pub use stepping::{kill_before, kill_when, steps, watch_steps};
 pub use table::{SOON, all_end, cpu_ns_of, in_use, left, record, spin, steady_snapshot, unnamed, unnamed_at_once};
 pub use user::{NOBODY, become_user, drop_capabilities};
+
+/// Goes before a policy: however busy the machine is, nothing of it is overloaded.
+pub const NEVER_OVERLOADED: &str = "\n[overload]\nbusy = { drops = 900000 }\noverloaded = { drops = 1000000 }\n";
 
 /// Which part of a test this process plays; `None`: the test itself, outside.
 pub fn role() -> Option<String> {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 
 const HONEST: u16 = 128;
 
@@ -45,6 +45,7 @@ fn attacker(n: u32) -> IpAddr {
 /// Cookies returned from 100,000 addresses in all 65,536 networks of a /48.
 #[test]
 fn a_48_that_proves_itself_everywhere_makes_nobody_forgotten() {
+    let _one = one_installation();
     let Some(rig) = rig(&policy("proven.rate = 1000000", "")) else { return };
     let honest = honest();
     rig.begin(&honest, b"");
@@ -62,6 +63,7 @@ fn a_48_that_proves_itself_everywhere_makes_nobody_forgotten() {
 
 #[test]
 fn a_48_has_few_buckets_of_its_own() {
+    let _one = one_installation();
     let Some(rig) = rig(&policy("", "syn = { rate = 1, burst = 3, per = \"source\" }")) else { return };
     let neighbour: IpAddr = Ipv6Addr::new(0xfd8b, 1, 0, 1, 0, 0, 0, 1).into();
     let (before, began) = (rig.verdicts(), Instant::now());
@@ -78,6 +80,7 @@ fn a_48_has_few_buckets_of_its_own() {
 
 #[test]
 fn a_48_is_isolated_as_one_and_its_neighbours_are_not() {
+    let _one = one_installation();
     let Some(rig) = rig(&policy("isolate = { above = 20, for = \"1m\" }", "")) else { return };
     let before = rig.verdicts();
     for n in 0..2000 {
@@ -95,6 +98,7 @@ fn a_48_is_isolated_as_one_and_its_neighbours_are_not() {
 /// One /64 that floods is isolated, and not the /48 that it is in.
 #[test]
 fn a_64_is_isolated_alone() {
+    let _one = one_installation();
     let Some(rig) = rig(&policy("isolate = { above = 20, for = \"1m\" }", "")) else { return };
     let before = rig.verdicts();
     (0..500).for_each(|n| rig.syn((attacker(1), 2000 + n).into()));
@@ -107,6 +111,7 @@ fn a_64_is_isolated_alone() {
 /// A source may have one cookie after the other.
 #[test]
 fn a_source_that_comes_again_is_one() {
+    let _one = one_installation();
     let Some(rig) = rig(&policy("proven.rate = 1000000", "")) else { return };
     let ends = [SocketAddr::new(attacker(1), 60_001), plain(Family::V6)];
     for _ in 0..3 {

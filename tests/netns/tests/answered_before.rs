@@ -8,9 +8,9 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, RST};
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::rig::{Rig, pieces, whole};
+use fief_tests_netns::{SOON, one_installation};
 
 /// The kernel answers: nothing is asked of a request.
 const BEFORE: &str = r#"
@@ -73,6 +73,7 @@ fn their_first_bytes_are_ruled_and_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = before();
     let (mut plain, mut cut, mut hostile) = (greeted(&rig, 1), greeted(&rig, 3), greeted(&rig, 5));
     rules_come(&rig);
@@ -101,6 +102,7 @@ fn a_bare_ack_makes_their_connection_and_the_request_is_ruled_as_it_passes() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = before();
     let (mut honest, mut hostile) = (greeted(&rig, 1), greeted(&rig, 3));
     rules_come(&rig);
@@ -121,6 +123,7 @@ fn a_penalty_holds_for_what_they_have_gathered() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = before();
     let client = |port: u16| SocketAddr::from((RawClients::address(Family::V4, 5), port));
     let mut gathered: Vec<_> = (3000..3004).map(|port| rig.open_from(client(port))).collect();
@@ -142,6 +145,7 @@ fn their_cookie_makes_one_connection() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = before();
     let mut open = greeted(&rig, 1);
     rules_come(&rig);

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Feature, Nginx, NginxConfig, Process, require, require_if, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{NEVER_OVERLOADED, SOON, connect_from, one_installation};
 
 /// Balancers are 10.77.1.x.
 const POLICY: &str = r#"
@@ -155,6 +155,7 @@ fn rules_hold_behind_the_heads_of_haproxy() {
     if !(ready() && require(Feature::Nginx) && require(Feature::Haproxy)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, POLICY);
         let _server = served(&front);
@@ -170,6 +171,7 @@ fn rules_hold_behind_the_heads_of_haproxy() {
 
 #[test]
 fn rules_hold_behind_the_heads_of_nginx() {
+    let _one = one_installation();
     let has_stream = std::path::Path::new(STREAM_MODULE).exists();
     if !(ready() && require(Feature::Nginx) && require_if("nginx-stream", has_stream, false)) {
         return;
@@ -189,7 +191,8 @@ fn rules_hold_behind_heads_where_the_kernel_makes_the_connection() {
     if !(ready() && require(Feature::Nginx) && require(Feature::Haproxy)) {
         return;
     }
-    let policy = POLICY.replace("proxy =", "admit-from = \"overloaded\"\nproxy =");
+    let _one = one_installation();
+    let policy = NEVER_OVERLOADED.to_owned() + &POLICY.replace("proxy =", "admit-from = \"overloaded\"\nproxy =");
     for door in Door::GUARDS {
         let front = Front::new(door, &policy);
         let _server = served(&front);
@@ -210,6 +213,7 @@ fn health_checks_of_a_balancer_pass() {
     if !(ready() && require(Feature::Nginx) && require(Feature::Haproxy)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, POLICY);
         let _server = served(&front);
@@ -234,6 +238,7 @@ fn a_client_without_a_head_is_ruled_as_ever() {
     if !(ready() && require(Feature::Nginx)) {
         return;
     }
+    let _one = one_installation();
     let front = Front::new(Door::Own, POLICY);
     let _server = served(&front);
     let to: SocketAddr = plain(Family::V4);

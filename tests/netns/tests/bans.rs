@@ -8,9 +8,9 @@ use fief_bpf::abi;
 use fief_control::{Banned, Pardoned};
 use fief_testkit::segment::ACK;
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, one_installation};
 
 const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
 const KEPT: &[u8] = b"GET /10 HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -83,6 +83,7 @@ fn all_packets_of_a_banned_client_are_dropped_also_on_its_open_connections_and_n
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let mut kept = open(&rig, client(1, 1), 2000, SOON).expect("answered");
@@ -106,6 +107,7 @@ fn a_network_of_either_family_is_shut_out_as_a_whole() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     ban(&rig, "10.89.0.0/16", HOUR);
     ban(&rig, "fd89::/64", HOUR);
@@ -122,6 +124,7 @@ fn a_ban_ends_by_itself_and_within_a_longer_one_with_that() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     ban(&rig, "10.89.0.0/16", HOUR);
     let inner = ban(&rig, "10.89.1.1", Duration::from_secs(1));
@@ -144,6 +147,7 @@ fn a_ban_stays_over_a_new_policy_and_a_listener_on_trial_only_counts_it() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     ban(&rig, "10.89.1.1", HOUR);
     rig.front.apply(POLICY).unwrap();
@@ -163,6 +167,7 @@ fn a_pardon_ends_a_penalty_and_the_isolation_around_a_client() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     rig.open_from((client(1, 1), 2000).into()).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
     assert!(open(&rig, client(1, 1), 2001, SILENCE).is_none(), "it has a penalty");
@@ -188,6 +193,7 @@ fn exceptions_have_neither_isolation_nor_penalty_and_others_have_both() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let policy = POLICY.replace("isolate = { above = 20, for = \"1h\" }", EXCEPTED);
         let rig = Rig::new(door, &policy);

@@ -14,15 +14,14 @@ use fief_testkit::{Family, RawClients, RawConnection, digest, wait_until};
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::rig::Rig;
-use fief_tests_netns::{SOON, with_rival};
+use fief_tests_netns::{NEVER_OVERLOADED, SOON, one_installation, with_rival};
 
 const POLICY: &str = refusing!("/secret/*", "reset");
 
 /// The kernel makes connections by itself: the listener is never overloaded, however busy the machine is.
 fn below() -> String {
-    let calm = "\n[overload]\nbusy = { drops = 900000 }\noverloaded = { drops = 1000000 }\n";
     let admits = "admit-from = \"overloaded\"\n[[listener.plain.client]]";
-    calm.to_owned() + &POLICY.replace("[[listener.plain.client]]", admits)
+    NEVER_OVERLOADED.to_owned() + &POLICY.replace("[[listener.plain.client]]", admits)
 }
 
 const PUBLIC: &[u8] = b"GET /public/10 HTTP/1.1\r\nX: 1\r\n\r\n";
@@ -70,6 +69,7 @@ fn the_end_of_a_long_head_is_what_was_ruled() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         for (family, length) in [(Family::V4, 16_380), (Family::V6, 16_380), (Family::V4, GROWN + 60)] {
@@ -117,6 +117,7 @@ fn a_long_head_does_not_end_before_its_end() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         let head = head(16_380);
@@ -144,6 +145,7 @@ fn a_verdict_upon_what_tcp_dropped_lets_nothing_pass() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     // A ClientHello is followed by nothing that is ruled, where no rule is about names.
     let hello = [&[22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3][..], &[9; 32], &[0, 0, 2, 0x13, 1, 1, 0]].concat();
     for door in Door::GUARDS {
@@ -189,6 +191,7 @@ fn an_end_that_comes_before_its_bytes_ends_no_half_head() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let half = &SECRET[..25];
     // this end may be that of the handshake too
     for (door, is_made) in Door::GUARDS.into_iter().flat_map(|door| [(door, true), (door, false)]) {
@@ -246,6 +249,7 @@ fn two_cpus_do_not_rule_one_connection_at_once() {
     if !ready() || cpus.len() < 2 {
         return;
     }
+    let _one = one_installation();
     let half = &[&SECRET[..SECRET.len() - 7], b"X: 22"].concat()[..];
     assert_eq!(PUBLIC.len(), half.len() + 2);
     let half = &[half, b"33"].concat();
@@ -262,6 +266,7 @@ fn two_begins_of_one_connection_do_not_pass_at_once() {
     if !ready() || cpus.len() < 2 {
         return;
     }
+    let _one = one_installation();
     let begin =
         format!("POST /public/10 HTTP/1.1\r\nA: {}\r\nContent-Length: {}\r\n\r\n", "a".repeat(60), 2 * SECRET.len());
     let harmless = head(begin.len());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fief_testkit::wait_until;
 use fief_tests_netns::front::{self, Door};
 use fief_tests_netns::queued::{POLICY, Queued, high, low, read_head, status};
-use fief_tests_netns::{SOON, unacknowledged};
+use fief_tests_netns::{SOON, one_installation, unacknowledged};
 
 /// The kernel makes the connections, and one path is refused.
 fn below() -> String {
@@ -36,6 +36,7 @@ fn a_head_in_two_packets_is_ruled_and_served() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         // on a busy machine a client may send again for reasons of its own
         let nobody_asks_twice = (0..3).any(|_| rules_and_serves_halves(door) == 0);
@@ -62,6 +63,7 @@ fn a_head_longer_than_is_read_at_once_is_ruled_too() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     let filler = |length| "f".repeat(length);
     let head = format!(
         "GET /secret HTTP/1.1\r\nA: {}\r\nB: {}\r\nC: {}\r\nHost: server\r\nConnection: close\r\n\r\n",
@@ -91,6 +93,7 @@ fn requests_pass_while_no_place_is_free() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::deferred(door, true, POLICY);
         let first = rig.ask(low(1), "/first");

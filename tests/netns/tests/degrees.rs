@@ -18,7 +18,7 @@ use fief_testkit::{
 };
 use fief_tests_netns::front::{Door, Front, Verdicts, anywhere, plain, ready};
 use fief_tests_netns::rig::{Rig, pieces, status_of, whole};
-use fief_tests_netns::{SOON, connect_from, role, spin};
+use fief_tests_netns::{SOON, connect_from, one_installation, role, spin};
 use libbpf_rs::MapHandle;
 use stage::{PORT, Stage, policy, serve};
 
@@ -56,6 +56,7 @@ fn a_rule_for_overload_is_in_force_above_the_busy_level_only() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rules = "[[listener.plain.request]]\npath = \"/dear\"\nrefuse = \"503\"\nwhen = \"busy\"\n\
                  [[listener.plain.request]]\npath = \"/dearer\"\nrefuse = \"503\"\nwhen = \"overloaded\"\n";
     for door in Door::GUARDS {
@@ -84,6 +85,7 @@ fn admission_from_a_level_on_is_in_force_there_and_not_below() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
     for (door, level) in Door::GUARDS.into_iter().flat_map(|door| [(door, "busy"), (door, "overloaded")]) {
         let front = Front::new(door, &(by_queue(&format!("admit-from = \"{level}\"")) + rules));

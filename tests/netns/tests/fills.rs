@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN, SYN, Segment, frame};
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PacketSender, RawClients, RawConnection, Topology, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, one_installation};
 
 /// IPv4 addresses that can be proven at a time (FIEF_SOURCE_SETS * FIEF_WAYS).
 const SOURCES: u32 = 65_536;
@@ -82,6 +82,7 @@ fn networks_that_prove_all_their_addresses_make_nobody_of_another_forgotten() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = rig("proven.rate = 1000000");
     rig.begin(&honest(), b"");
     fill(&rig, SOURCES + SOURCES / 2, owned, b"");
@@ -98,6 +99,7 @@ fn proven_machines_from_everywhere_shut_out_nobody() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = rig("proven.rate = 1000000");
     rig.begin(&honest(), b"");
     fill(&rig, SOURCES + SOURCES / 2, scattered, b"");
@@ -117,6 +119,7 @@ fn a_table_full_of_penalties_keeps_them_and_takes_up_newcomers() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = rig("proven.rate = 1000000");
     let count = SOURCES + SOURCES / 4;
     fill(&rig, count, owned, b"GET /punished HTTP/1.1\r\n\r\n");
@@ -139,6 +142,7 @@ fn a_refused_client_has_its_answer_whole_while_thousands_are_answered() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = rig("");
     let upload = b"POST /unavailable HTTP/1.1\r\nContent-Length: 2000\r\n\r\n";
     let mut connection = rig.open(Family::V4);
@@ -202,6 +206,7 @@ fn clients_that_keep_asking_are_answered_within_a_flood_that_fills_the_table_of_
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = rig("unproven = { rate = 500, burst = 500 }");
     rig.front.no_cpu_idle();
     let clients: Vec<SocketAddr> =

@@ -16,7 +16,7 @@ use fief_testkit::{
     Ending, Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, require, wait_until,
 };
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use libbpf_rs::MapHandle;
 use rig::{OPEN, POLICY, Rig, SECRET, client};
 
@@ -25,6 +25,7 @@ fn words_in_a_syn_are_not_acknowledged() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::ALL {
         let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
@@ -45,6 +46,7 @@ fn flags_that_open_nothing_are_answered_as_ever() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     // A bare ACK apart: where cookies are in use it draws no answer, lest a lost first segment kill its connection.
     let flags = [0, FIN, RST, RST | ACK, SYN | RST, SYN | FIN, FIN | PSH | URG, SYN | ACK, SYN | ECE];
     let answers = Door::ALL.map(|door| {
@@ -70,6 +72,7 @@ fn forged_acks_are_dropped_and_counted() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
@@ -129,6 +132,7 @@ fn who_comes_too_late_with_a_cookie_is_told() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own);
     for family in [Family::V4, Family::V6] {
         // three is the first that has surely run out
@@ -165,6 +169,7 @@ fn who_comes_too_late_with_a_cookie_of_the_kernel_is_told_if_it_bears_a_time() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Kernel);
     for family in [Family::V4, Family::V6] {
         for (n, (seconds_ago, told)) in [(130, true), (1700, true), (100, false), (7200, false)].into_iter().enumerate()
@@ -188,6 +193,7 @@ fn a_cookie_is_good_for_its_own_connection_only() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
@@ -231,6 +237,7 @@ fn a_cookie_makes_one_connection() {
     if !ready() || !require(Feature::Python) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, POLICY);
         let mut server = front.server_command("python3");
@@ -267,6 +274,7 @@ fn a_cookie_whose_client_has_ended_its_connection_makes_no_other_one() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {

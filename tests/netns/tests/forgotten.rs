@@ -8,8 +8,8 @@ use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{
     Ending, Family, Feature, Nginx, NginxConfig, ORDINARY_OPTIONS, RawClients, RawConnection, require, wait_until,
 };
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, GUARDED, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 
 const REQUEST: &[u8] = b"GET /1k HTTP/1.0\r\nHost: server\r\n\r\n";
 
@@ -80,6 +80,7 @@ fn whatever_it_sends_is_answered_with_a_reset() {
     if !ready() || !require(Feature::Nginx) {
         return;
     }
+    let _one = one_installation();
     for door in Door::ALL {
         let rig = Rig::new(door);
         rig.remembers(0);
@@ -99,6 +100,7 @@ fn one_that_the_kernel_made_by_itself_is_no_other() {
     if !ready() || !require(Feature::Nginx) {
         return;
     }
+    let _one = one_installation();
     for door in Door::ALL {
         let rig = Rig::new(door);
         rig.remembers(1000);
@@ -118,6 +120,7 @@ fn whose_first_bytes_were_lost_is_not() {
     if !ready() || !require(Feature::Nginx) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         rig.remembers(0);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, PSH, RST, Segment};
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 use rig::{OPEN, Rig};
 
 /// Of one /24, or of one /48.
@@ -67,6 +67,7 @@ fn a_network_with_half_heads_displaces_nobody_elses() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
@@ -94,6 +95,7 @@ fn who_had_to_give_way_is_reset() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         let mut connections: Vec<_> = (0..CLIENTS).map(|n| open(&rig, networks(n))).collect();
@@ -120,6 +122,7 @@ fn hundreds_of_clients_of_few_networks_find_room_at_a_time() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         let client = |n: u16| (Ipv4Addr::new(10, 89, (n % 3) as u8, (n / 3 % 250) as u8), 4000 + n).into();
@@ -144,6 +147,7 @@ fn a_client_that_resets_its_connection_leaves_its_place() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for n in 0..usize::from(CLIENTS) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, CWR, ECE, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, run, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, GUARDED, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 
 const SIZE: [u8; 4] = [2, 4, 5, 0xb4];
 const SACK: [u8; 2] = [4, 2];
@@ -103,6 +103,7 @@ fn the_segment_size_is_the_links() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     // IPv6 needs 1280, and clients of it that nobody routes to any more cannot be asked again.
     let families = |mtu| if mtu < 1280 { &FAMILIES[..1] } else { FAMILIES };
     for mtus in [&[9000, 1500, 1280][..], &[576]] {
@@ -115,6 +116,7 @@ fn an_option_that_the_machine_has_switched_off_is_not_taken_up() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     // The kernel's cookies need its timestamps, so that they are not switched off here.
     let settings = [("tcp_sack", "0"), ("tcp_sack", "1"), ("tcp_window_scaling", "0"), ("tcp_window_scaling", "1")];
     compare(&settings, |rig, (name, value)| rig.set(name, value), |_| FAMILIES);
@@ -125,6 +127,7 @@ fn congestion_is_notified_where_client_and_machine_want_it() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let cases =
         [("2", ECE | CWR, true), ("1", ECE | CWR, true), ("0", ECE | CWR, false), ("2", 0, false), ("2", ECE, false)];
     for door in Door::ALL {
@@ -145,6 +148,7 @@ fn a_bare_ack_ends_the_handshake_it_is_of_and_no_other() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
@@ -184,6 +188,7 @@ fn what_was_agreed_is_kept_to_on_the_connection() {
         return;
     }
     const REQUEST: &[u8] = b"GET /close/20000 HTTP/1.1\r\nHost: server\r\n\r\n";
+    let _one = one_installation();
     for door in Door::ALL {
         let rig = Rig::new(door);
         // Or segments are seen merged.

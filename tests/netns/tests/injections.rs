@@ -11,9 +11,9 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN, RST, Segment};
 use fief_testkit::{Ending, Family, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 
 /// Whoever asks for a secret is told so, reset, and kept out for a while.
 const POLICY: &str = r#"
@@ -112,16 +112,19 @@ fn what_tcp_throws_away_has_no_verdict(door: Door) {
 
 #[test]
 fn what_tcp_throws_away_changes_nothing_without_fief() {
+    let _one = one_installation();
     what_tcp_throws_away_has_no_verdict(Door::Stock);
 }
 
 #[test]
 fn what_tcp_throws_away_has_no_verdict_where_fief_answers() {
+    let _one = one_installation();
     what_tcp_throws_away_has_no_verdict(Door::Own);
 }
 
 #[test]
 fn what_tcp_throws_away_has_no_verdict_where_the_kernel_answers() {
+    let _one = one_installation();
     what_tcp_throws_away_has_no_verdict(Door::Kernel);
 }
 
@@ -131,6 +134,7 @@ fn an_acknowledgement_from_long_ago_has_no_verdict() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         for family in [Family::V4, Family::V6] {
@@ -154,6 +158,7 @@ fn an_acknowledgement_of_a_moment_ago_is_ruled() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         let mut client = Client::open(&rig, Family::V4);

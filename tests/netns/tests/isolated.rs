@@ -12,7 +12,7 @@ use fief_testkit::{
     Client, Family, Feature, ORDINARY_OPTIONS, PlainServer, Process, RawClients, RawConnection, require, wait_until,
 };
 use fief_tests_netns::front::{Door, Front, Verdict, Verdicts, plain, ready};
-use fief_tests_netns::{SOON, connect_from, connect_once_served, connect_with_bytes, now_ns};
+use fief_tests_netns::{SOON, connect_from, connect_once_served, connect_with_bytes, now_ns, one_installation};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 fn policy(isolate: &str, unproven: &str) -> String {
@@ -132,6 +132,7 @@ fn client(network: u8, n: u8) -> Ipv4Addr {
 
 #[test]
 fn who_proves_itself_while_its_network_is_isolated_is_of_the_last_class_for_good() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
         assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"]);
@@ -145,6 +146,7 @@ fn who_proves_itself_while_its_network_is_isolated_is_of_the_last_class_for_good
 
 #[test]
 fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
         assert_eq!(rig.asks(client(2, 2), &["/dear"]), ["web/dear"]);
@@ -160,6 +162,7 @@ fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
 /// The server remembers the port of the connection before, so that the kernel makes the next one.
 #[test]
 fn who_uses_a_port_again_stays_in_the_last_class() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(rig) = Rig::new(door, INTO, "rate = 100000") else { return };
         rig.isolate([10, 77], 1);
@@ -192,6 +195,7 @@ fn who_ends_its_handshake_with_bytes_is_of_the_last_class() {
     if !ready() || !require(Feature::Python) {
         return;
     }
+    let _one = one_installation();
     let ruled = policy(INTO, "rate = 100000");
     let unruled = ruled.split("[[listener.plain.request]]").next().unwrap();
     for door in Door::GUARDS {
@@ -225,6 +229,7 @@ fn who_ends_its_handshake_with_bytes_is_of_the_last_class() {
 /// A spoofer has had a network isolated for each place, and has gone on.
 #[test]
 fn isolated_networks_that_are_silent_keep_nobody_from_being_isolated() {
+    let _one = one_installation();
     let Some(rig) = Rig::new(Door::Own, INTO, "rate = 100000") else { return };
     let meters = MapHandle::from_pinned_path(rig.front.installation().fief().pins().map("meters")).unwrap();
     let now = now_ns();
@@ -246,6 +251,7 @@ fn isolated_networks_that_are_silent_keep_nobody_from_being_isolated() {
 
 #[test]
 fn an_isolated_network_is_answered_from_what_others_leave() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, INTO, "rate = 20, burst = 20") else { return };
         rig.isolate([10, 89], 1);
@@ -271,6 +277,7 @@ fn an_isolated_network_is_answered_from_what_others_leave() {
 
 #[test]
 fn without_a_class_isolated_clients_are_shut_out() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "", "rate = 100000") else { return };
         rig.isolate([10, 89], 1);

@@ -6,10 +6,10 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{Ending, Family, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, one_installation};
 
 const REPEATS: usize = 20;
 
@@ -43,6 +43,7 @@ fn half_a_head_that_ends_is_refused_once() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let head = [b"GET /10 HTTP/1.1\r\nHost: server\r\n", &*b"a:\r\n".repeat(2000)].concat();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, refusing!("/secret/*", "reset"));
@@ -65,6 +66,7 @@ fn a_refused_request_in_pieces_is_answered_again_and_counted_once() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for (refusal, answers) in [("503", true), ("reset", true), ("drop", false)] {
             let policy = refusing!("/secret/*", "503").replace("\"503\"", &format!("\"{refusal}\""));
@@ -109,6 +111,7 @@ fn a_head_in_pieces_that_the_queue_refuses_is_read_once() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let head = format!("GET /10 HTTP/1.1\r\nHost: server\r\nX: {}\r\n\r\n", "x".repeat(15_000));
     let (kept, last) = head.as_bytes().split_at(head.len() - 100);
     let other = b"GET /20 HTTP/1.1\r\nHost: server\r\n\r\n";
@@ -144,6 +147,7 @@ fn a_head_in_pieces_makes_one_connection() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, refusing!("/secret/*", "reset"));
         let mut connection = rig.open(Family::V4);

@@ -9,10 +9,10 @@ use fief_control::{Budget, ClientView, Left};
 use fief_policy::Listener;
 use fief_testkit::segment::ACK;
 use fief_testkit::{RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, ready};
 use fief_tests_netns::queued::{self, Queued};
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, one_installation};
 
 const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
 const REFUSED: &[u8] = b"GET /refused HTTP/1.1\r\n\r\n";
@@ -78,6 +78,7 @@ fn a_client_of_an_isolated_prefix_is_told_to_be_refused_and_who_was_proven_befor
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, &policy("isolate = { above = 20, for = \"1h\" }", ""));
     serve(&rig, client(1, 1), 2000);
     assert_eq!(known(&rig.front, client(1, 2)).isolated, []);
@@ -97,6 +98,7 @@ fn a_client_that_is_served_last_is_told_so() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let into = "unproven = { rate = 100000 }\nisolate = { above = 20, for = \"1h\", into = \"web/last\" }";
     let rig = Rig::new(Door::Own, &policy(into, ""));
     serve(&rig, client(1, 1), 2000);
@@ -111,6 +113,7 @@ fn a_penalty_is_told_with_its_end() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for from in [client(1, 1), "fd89::7".parse().unwrap()] {
         let rig = Rig::new(Door::Own, &policy("", ""));
         assert_eq!(known(&rig.front, from).penalty_remaining_ns, None);
@@ -127,6 +130,7 @@ fn what_is_left_of_a_sources_own_rate_is_told_until_it_is_reached() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let of_rule = "syn = { rate = 1, burst = 3, per = \"source\" }";
     for (listener, client_rule, of, reason) in [
         ("proven = { rate = 1, burst = 3 }", "", "proven", Reason::SynIsolated),
@@ -160,6 +164,7 @@ fn what_waits_of_a_client_is_counted_and_no_one_elses() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Queued::new(Door::Own, &queued::lasting());
     let (one, other): (IpAddr, IpAddr) = (IpAddr::from([10, 77, 2, 1]), IpAddr::from([10, 77, 2, 2]));
     let counts = |from: IpAddr| {
@@ -184,6 +189,7 @@ fn over_ipv6_the_prefixes_of_64_and_48_bits_are_asked() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, &policy("isolate = { above = 20, for = \"1h\" }", ""));
     let host = |n: u16| IpAddr::from([0xfd77, 2, 0, 1, 0, 0, 0, n]);
     let told = || known(&rig.front, host(9));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 use nix::errno::Errno;
 
 /// How long each attack goes on: longer than a level needs to rise (FIEF_LOAD_SMOOTH_NS).
@@ -50,6 +50,7 @@ fn address(n: u16) -> SocketAddr {
 
 #[test]
 fn forged_acks_raise_no_level() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         withstands(door, &[abi::FIEF_ACK_BAD, abi::FIEF_ACK_LIMIT], |_, clients, turn| {
             for n in 0..50 {
@@ -63,6 +64,7 @@ fn forged_acks_raise_no_level() {
 
 #[test]
 fn connection_requests_above_a_rate_raise_no_level() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         withstands(door, &[abi::FIEF_SYN_RATE], |_, clients, turn| {
             for n in 0..50 {
@@ -76,6 +78,7 @@ fn connection_requests_above_a_rate_raise_no_level() {
 
 #[test]
 fn refused_requests_raise_no_level() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         withstands(door, &[abi::FIEF_REQUEST_REFUSED], |front, _, _| {
             for _ in 0..10 {
@@ -90,6 +93,7 @@ fn connections_that_find_the_queue_full_make_a_listener_busy_until_they_are_serv
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let front = Front::new(Door::Own, POLICY);
     let let_it = front.server_with_queue(2);
     let mut waiting: Vec<_> = (0..3).map(|_| front.ask("/dear")).collect();

@@ -12,8 +12,8 @@ use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{
     Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, Topology, require, run, wait_until,
 };
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 
 const POLICY: &str = r#"
 [container.web]
@@ -111,6 +111,7 @@ fn refusals_and_rates_hold_for_first_and_later_requests() {
     if !has_go() {
         return;
     }
+    let _one = one_installation();
     let get = |path: &str| format!("GET {path} HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n");
     everywhere(|rig| {
         for family in [Family::V4, Family::V6] {
@@ -142,6 +143,7 @@ fn the_first_bytes_may_end_the_handshake() {
     if !has_go() {
         return;
     }
+    let _one = one_installation();
     everywhere(|rig| {
         let clients = RawClients::new(&rig.front.topology).unwrap();
         for (port, options) in [(3000, &ORDINARY_OPTIONS[..]), (3001, &[&ORDINARY_OPTIONS[..], &MULTIPATH].concat())] {
@@ -165,6 +167,7 @@ fn a_connection_that_asks_nothing_is_kept_from_the_server_where_the_kernel_answe
     if !has_go() {
         return;
     }
+    let _one = one_installation();
     for policy_first in [true, false] {
         let rig = Rig::new(Door::Kernel, policy_first);
         wait_until(SOON, || rig.seen().0 > 0).unwrap(); // the one that asked whether it listens
@@ -187,6 +190,7 @@ fn who_makes_the_connections_is_said() {
     if !has_go() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, true);
     let notes = || rig.front.installation().fief().front().unwrap().notes;
     let said = |notes: &[String]| notes.iter().any(|note| note.contains("not held") && note.contains("multipath TCP"));
@@ -222,6 +226,7 @@ fn bytes_that_come_with_the_connection_request_are_ruled_too() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     let request = b"GET /secret/1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     for door in Door::GUARDS {
         let front = Front::new(door, POLICY);

@@ -11,7 +11,7 @@ use fief_bpf::abi;
 use fief_testkit::segment::{ACK, Segment};
 use fief_testkit::{Client, Family, Feature, PlainServer, RawClients, Topology, digest, pattern, require, run};
 use fief_tests_netns::front::{Door, Front, GUARDED, plain, ready};
-use fief_tests_netns::{Foreign, connect_from};
+use fief_tests_netns::{Foreign, connect_from, one_installation};
 
 /// The guard of the other tests, and a rule that refuses.
 fn policy() -> String {
@@ -72,6 +72,7 @@ fn what_a_packet_filter_drops_never_reaches_the_server() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         rig.nft("table inet t { chain in { type filter hook input priority 0; ip saddr 10.77.2.0/24 tcp dport 80 drop; }; }");
@@ -89,6 +90,7 @@ fn a_firewall_that_takes_whole_connections_only_sees_whole_ones() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Kernel);
     rig.nft(
         "table inet t { chain in { type filter hook input priority 0; policy drop; iifname \"lo\" accept; \
@@ -121,6 +123,7 @@ fn a_program_behind_the_guard_sees_what_the_guard_lets_pass() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         let behind = rig.front.topology.server.run(|| {
@@ -140,6 +143,7 @@ fn a_classifier_behind_the_guard_has_the_last_word() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
+    let _one = one_installation();
     // the source address; 10.77.2.9: drop; others: as you like
     let code = format!("4,32 0 0 26,21 0 1 {},6 0 0 2,6 0 0 {}", u32::from_be_bytes([10, 77, 2, 9]), u32::MAX);
     for door in Door::GUARDS {
@@ -160,6 +164,7 @@ fn an_apply_names_who_stands_behind_the_guard() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own);
     let server = &rig.front.topology.server;
     let notes = || {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 
 /// Longer than what keeps a double apart from a SYN that is sent again (RESENT_SYN).
 const AGAIN: Duration = Duration::from_millis(500);
@@ -82,6 +82,7 @@ fn newcomer(n: u8) -> Ipv4Addr {
 
 #[test]
 fn who_sends_the_same_again_is_answered_before_a_spoofed_flood() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "rate = 100, burst = 100") else { return };
         rig.spoof_for(Duration::from_millis(100));
@@ -97,6 +98,7 @@ fn who_sends_the_same_again_is_answered_before_a_spoofed_flood() {
 /// Spoofers that send each SYN twice are told from clients by who sends a third time.
 #[test]
 fn who_is_most_patient_is_answered_before_spoofers_that_send_twice() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "rate = 100, burst = 100") else { return };
         rig.spoof_for(Duration::from_millis(100));
@@ -118,6 +120,7 @@ fn who_is_most_patient_is_answered_before_spoofers_that_send_twice() {
 
 #[test]
 fn doubles_are_not_sent_again() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "rate = 1, burst = 1") else { return };
         let began = Instant::now();
@@ -133,6 +136,7 @@ fn doubles_are_not_sent_again() {
 
 #[test]
 fn a_network_that_floods_leaves_room_for_others() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "rate = 100, burst = 100") else { return };
         for n in 0..5000u32 {
@@ -152,6 +156,7 @@ fn a_network_that_floods_leaves_room_for_others() {
 /// Who owns a /16 has 256 networks to flood from.
 #[test]
 fn a_flood_from_all_networks_of_a_16_leaves_room_for_others() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "rate = 1000, burst = 1000") else { return };
         for n in 0..20_000u32 {
@@ -165,6 +170,7 @@ fn a_flood_from_all_networks_of_a_16_leaves_room_for_others() {
 
 #[test]
 fn what_was_not_used_is_there_for_a_burst_and_no_more() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "rate = 10, burst = 200") else { return };
         let began = Instant::now();
@@ -177,6 +183,7 @@ fn what_was_not_used_is_there_for_a_burst_and_no_more() {
 
 #[test]
 fn a_cpu_with_time_left_answers_more_than_the_budget() {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "rate = 1, burst = 1") else { return };
         rig.front.cpus_idle();

@@ -9,10 +9,10 @@ use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{
     Family, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, pin, set_fifo, set_other, wait_until,
 };
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::queued::{Queued, lasting, low};
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, one_installation};
 use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -71,6 +71,7 @@ fn behind_resets_a_cookie_is_one_connection_more() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let resets: [&[u8]; 4] = [&[RST | ACK], &[RST | ACK, RST | ACK], &[FIN | ACK, RST | ACK], &[RST]];
     for ends in resets {
         for (family, bytes) in [(Family::V4, b"".as_slice()), (Family::V4, REQUEST), (Family::V6, REQUEST)] {
@@ -99,6 +100,7 @@ fn behind_the_last_acknowledgement_a_cookie_is_one_connection_more() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, &policy("", RATE));
     rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
     let connection = rig.open_from((RawClients::address(Family::V4, 7), PORT).into());
@@ -128,6 +130,7 @@ fn beside_a_request_socket_a_cookie_is_one_connection_more() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, &policy("", RATE));
     let cookies = |value: &str| rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", value).unwrap();
     let began = Instant::now();
@@ -165,6 +168,7 @@ fn behind_a_reset_the_bytes_beside_a_cookie_are_ruled() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let server = Queued::multipath(Door::Own, &policy("admit = true", RULES));
     server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
     let clients = RawClients::new(&server.front.topology).unwrap();
@@ -231,6 +235,7 @@ fn two_begins_of_one_cookie_are_no_request_together() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let (head, before) = overlapping();
     for name in BY_COOKIES {
         let server = by_cookies(name);
@@ -258,6 +263,7 @@ fn a_begin_behind_the_end_of_its_handshake_is_its_very_next_byte() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let (head, before) = overlapping();
     for name in BY_COOKIES {
         let server = by_cookies(name);
@@ -292,6 +298,7 @@ fn what_follows_a_begin_is_ruled_by_no_other_one() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let (head, before) = overlapping();
     for door in Door::GUARDS {
         let server = Queued::new(door, &policy("admit = true", RULES));
@@ -319,6 +326,7 @@ fn first_bytes_that_come_twice_are_ruled_once() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let path = |n: u16| format!("/limited/{n}/10");
     let limited =
         |n| format!("[[listener.plain.request]]\npath = \"{}\"\nrate = {{ per-second = 1, burst = 1 }}\n", path(n));
@@ -346,6 +354,7 @@ fn a_body_goes_on_behind_its_head() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let head = b"POST /upload HTTP/1.1\r\nHost: server\r\nContent-Length: 5\r\n\r\n";
     for door in Door::GUARDS {
         let server = Queued::new(door, &policy("admit = true", RULES));
@@ -373,6 +382,7 @@ fn what_was_acknowledged_behind_the_end_of_its_handshake_is_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let request = padded("/request", 200);
     for (door, queue) in Door::GUARDS.into_iter().flat_map(|door| [true, false].map(|queue| (door, queue))) {
         let policy = if queue { lasting() } else { policy("admit = true", RULES) };

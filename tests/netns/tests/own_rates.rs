@@ -11,7 +11,7 @@ use fief_testkit::{Client, Family, ORDINARY_OPTIONS, RawClients, RawConnection, 
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::Queued;
 use fief_tests_netns::rig::{Rig, whole};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 
 const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 89, 1, 1);
@@ -51,6 +51,7 @@ fn forged_requests_for_connections_cost_a_proven_source_nothing() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for (listener, client, _) in RATES {
             let rig = Rig::new(door, &policy(listener, client));
@@ -70,6 +71,7 @@ fn connections_above_the_own_rate_of_a_source_wait_for_their_turn() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for (listener, client, reason) in RATES {
             let rig = Rig::new(door, &policy(listener, client));
@@ -108,6 +110,7 @@ fn a_handshake_that_the_kernel_keeps_proves_its_source_and_a_guess_does_not() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for cookies in ["1", "2"] {
         for (listener, client, _) in RATES {
             let policy = policy(listener, client).replace("admit = true\n", "");
@@ -135,6 +138,7 @@ fn a_source_whose_ports_the_server_remembers_is_proven_too() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let topology = Topology::new().unwrap();
     let server = topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
     let from = SocketAddr::new(Client::High.address(Family::V4, 1), 5555);
@@ -160,6 +164,7 @@ fn without_admission_too_forged_requests_for_connections_cost_nothing() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for cookies in ["1", "2"] {
         for (listener, client, _) in RATES {
             let rig = without_admission(listener, client, cookies);
@@ -180,6 +185,7 @@ fn without_admission_too_connections_above_the_own_rate_wait_for_their_turn() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for cookies in ["1", "2"] {
         for (listener, client, reason) in RATES {
             let rig = without_admission(listener, client, cookies);
@@ -211,6 +217,7 @@ fn without_admission_too_no_other_end_of_a_handshake_makes_more_connections() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for cookies in ["1", "2"] {
         for (listener, client, _) in RATES {
             for way in [ACK | URG, SYN | ACK | PSH] {
@@ -245,6 +252,7 @@ fn without_admission_too_a_cookie_that_comes_back_is_one_connection_more() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let ruled = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"";
     for (listener, client, _) in RATES {
         for (rules, bytes) in [("", &b""[..]), (ruled, REQUEST)] {
@@ -273,6 +281,7 @@ fn a_cookie_that_comes_with_the_first_bytes_of_multipath_tcp_is_one_connection_m
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for (listener, client, _) in RATES {
         let server = Queued::multipath(Door::Own, &policy(listener, client));
         server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
@@ -303,6 +312,7 @@ fn what_the_budget_of_all_refuses_uses_up_no_shared_rate() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, &policy("unproven = { rate = 1, burst = 4 }", "syn = { rate = 1, burst = 50 }"));
     rig.front.no_cpu_idle();
     prove(&rig);
@@ -321,6 +331,7 @@ fn requests_above_the_own_rate_of_a_source_are_of_the_budget_of_all() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for (listener, client, reason) in RATES {
         let rig = Rig::new(Door::Own, &policy(&format!("unproven = {{ rate = 1, burst = 10 }}\n{listener}"), client));
         rig.front.no_cpu_idle();

@@ -6,9 +6,9 @@ mod client;
 
 use client::{Client, FIRST, POLICY, PUBLIC};
 use fief_testkit::{Family, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 
 /// Whether the server comes to acknowledge as much, without any repetition.
 fn is_taken(client: &mut Client<'_>, length: usize) -> bool {
@@ -24,6 +24,7 @@ fn many_small_requests_in_one_segment_pass_at_once() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let request = b"GET /1 HTTP/1.1\r\n\r\n";
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
@@ -47,6 +48,7 @@ fn a_guard_that_watches_lets_segments_overtake_each_other() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let policy = POLICY.replace("[[listener.plain.client]]", "mode = \"monitor\"\n[[listener.plain.client]]");
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &policy);

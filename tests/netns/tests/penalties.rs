@@ -4,9 +4,9 @@
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, RST, Segment};
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{NEVER_OVERLOADED, SOON, one_installation};
 use std::time::{Duration, Instant};
 
 const POLICY: &str = r#"
@@ -38,6 +38,7 @@ fn a_cookie_that_was_gathered_before_the_penalty_is_worth_nothing_within_it() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let mut gathered: Vec<_> = (0..5).map(|n| open(&rig, 1, 3000 + n)).collect();
@@ -65,6 +66,7 @@ fn a_running_penalty_is_not_renewed() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     let connection = open(&rig, 1, 2000);
     let begin = Instant::now();
@@ -103,6 +105,7 @@ fn a_cookie_opens_one_connection_also_of_a_server_that_is_not_managed() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let mut connection = open(&rig, 1, 2000);
@@ -129,6 +132,7 @@ fn of_two_cookies_of_one_flow_each_opens_one_connection() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let client = (RawClients::address(Family::V4, 1), 2000).into();
@@ -162,7 +166,9 @@ fn below_admission_a_handshake_that_was_begun_before_the_penalty_ends_in_no_conn
     if !ready() {
         return;
     }
-    let policy = POLICY.replace("[listener.plain]\n", "[listener.plain]\nadmit-from = \"overloaded\"\n");
+    let _one = one_installation();
+    let admits = POLICY.replace("[listener.plain]\n", "[listener.plain]\nadmit-from = \"overloaded\"\n");
+    let policy = NEVER_OVERLOADED.to_owned() + &admits;
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy);
         let mut begun: Vec<_> = (0..3).map(|n| open(&rig, 1, 3000 + n)).collect();

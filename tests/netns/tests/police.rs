@@ -8,8 +8,8 @@ use fief::Reason;
 use fief_bpf::abi;
 use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 
 /// A listener whose table ends with these lines; what its clients may do stands in `client`.
 fn policy(listener: &str, client: &str) -> String {
@@ -98,6 +98,7 @@ fn client(prefix: u8, n: u8) -> Ipv4Addr {
 
 #[test]
 fn a_rate_lets_its_burst_through_and_then_what_time_brings() {
+    let _one = one_installation();
     let Some(mut rig) = Rig::new("", "syn = { rate = 20, burst = 30 }") else { return };
     let began = Instant::now();
     for _ in 0..4 {
@@ -112,6 +113,7 @@ fn a_rate_lets_its_burst_through_and_then_what_time_brings() {
 
 #[test]
 fn a_rate_per_source_is_one_for_each() {
+    let _one = one_installation();
     let Some(mut rig) = Rig::new("", "syn = { rate = 1, burst = 3, per = \"source\" }") else { return };
     for n in 1..=5 {
         let began = Instant::now();
@@ -124,6 +126,7 @@ fn a_rate_per_source_is_one_for_each() {
 
 #[test]
 fn a_rate_for_some_ports_of_the_clients_limits_no_others() {
+    let _one = one_installation();
     let Some(mut rig) = Rig::new("", "syn = { rate = 1, burst = 3, from-port = \"1024-1043\" }") else { return };
     let began = Instant::now();
     rig.syns(client(1, 1), 50);
@@ -134,6 +137,7 @@ fn a_rate_for_some_ports_of_the_clients_limits_no_others() {
 
 #[test]
 fn sources_that_are_not_proven_share_a_budget_which_proven_ones_do_not_need() {
+    let _one = one_installation();
     let limits = "unproven = { rate = 1, burst = 10 }\nproven = { rate = 1, burst = 4 }";
     let Some(mut rig) = Rig::new(limits, "") else { return };
     let began = Instant::now();
@@ -154,6 +158,7 @@ fn sources_that_are_not_proven_share_a_budget_which_proven_ones_do_not_need() {
 
 #[test]
 fn a_flood_isolates_its_own_prefix_and_nobody_who_is_proven() {
+    let _one = one_installation();
     let Some(mut rig) = Rig::new("isolate = { above = 20, for = \"1m\" }", "") else { return };
     rig.prove(client(1, 1));
     rig.verdicts();
@@ -173,6 +178,7 @@ fn a_flood_isolates_its_own_prefix_and_nobody_who_is_proven() {
 
 #[test]
 fn isolation_ends_when_the_flood_does() {
+    let _one = one_installation();
     let Some(mut rig) = Rig::new("isolate = { above = 5, for = \"2s\" }", "") else { return };
     let begin = Instant::now();
     // Longer than one isolation lasts.
@@ -190,6 +196,7 @@ fn isolation_ends_when_the_flood_does() {
 
 #[test]
 fn who_sends_from_ever_new_prefixes_isolates_none_of_them() {
+    let _one = one_installation();
     let Some(mut rig) = Rig::new("isolate = { above = 20, for = \"1m\" }", "") else { return };
     for n in 1..=10 {
         for prefix in 0..=255 {
@@ -201,6 +208,7 @@ fn who_sends_from_ever_new_prefixes_isolates_none_of_them() {
 
 #[test]
 fn isolation_stands_before_the_rate_and_the_rate_before_the_budget() {
+    let _one = one_installation();
     let limits = "isolate = { above = 10, for = \"1m\" }\nunproven = { rate = 1, burst = 12 }";
     let Some(mut rig) = Rig::new(limits, "syn = { rate = 1, burst = 2 }") else { return };
     let began = Instant::now();
@@ -217,6 +225,7 @@ fn isolation_stands_before_the_rate_and_the_rate_before_the_budget() {
 
 #[test]
 fn a_guard_that_only_watches_counts_what_it_would_drop() {
+    let _one = one_installation();
     let Some(mut rig) = Rig::new("mode = \"monitor\"", "syn = { rate = 1, burst = 6 }") else { return };
     let began = Instant::now();
     rig.syns(client(1, 1), 20);
@@ -227,6 +236,7 @@ fn a_guard_that_only_watches_counts_what_it_would_drop() {
 
 #[test]
 fn a_rate_on_trial_is_counted_and_the_budget_behind_it_holds() {
+    let _one = one_installation();
     let limits = "unproven = { rate = 1, burst = 10 }";
     let Some(mut rig) = Rig::new(limits, "syn = { rate = 1, burst = 3 }\nmode = \"monitor\"") else { return };
     let began = Instant::now();
@@ -244,6 +254,7 @@ fn ipv6_sources_are_their_64() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let text = policy("isolate = { above = 20, for = \"1m\" }", "").replace("0.0.0.0:80", "[::]:80");
     let front = Front::new(Door::Own, &text);
     let _server = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();

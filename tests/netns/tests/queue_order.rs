@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use fief_tests_netns::front::{Door, ready};
+use fief_tests_netns::one_installation;
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low};
 
 /// A request that may pass the queue takes no other one with it.
@@ -13,6 +14,7 @@ fn what_passes_the_queue_takes_nothing_with_it() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rule = "[[listener.plain.request]]\npath = \"/poll\"\nqueue = false\n";
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n");
     for door in Door::GUARDS {

@@ -16,7 +16,7 @@ use std::process::Command;
 use fief_testkit::segment::Segment;
 use fief_testkit::{Client, Family, Feature, Topology, Wire, require, wait_until};
 use fief_tests_netns::front::Door;
-use fief_tests_netns::{SOON, requests, while_it_stands};
+use fief_tests_netns::{SOON, one_installation, requests, while_it_stands};
 use rig::server::{Server, go};
 use rig::{By, EVERYWAY, Rig};
 
@@ -90,6 +90,7 @@ fn the_better_class_goes_first_at(server: Server) {
     let high = (Client::High.address(Family::V4, 1), "/high".to_owned());
     let come: Vec<_> = (1..=WAITING).map(low).chain([high.clone()]).collect();
     let (from, mut paths): (Vec<_>, Vec<_>) = [low(1), high].into_iter().chain((2..=WAITING).map(low)).unzip();
+    let _one = one_installation();
     for by in EVERYWAY {
         // the place of the first lasts until all have come
         let Some(rig) = Rig::new(server, by, "{ in-service = 1, stale = \"30s\" }") else { return };
@@ -115,6 +116,7 @@ fn none_is_lost_or_doubled_at(server: Server) {
     }
     let ways = [(By::Run, "{ in-service = 1 }"), (By::Run, "true"), (By::Apply(Door::Kernel), "true")];
     let each = requests(14_400).div_ceil(ways.len() * LIBRARIES.len() * MODES.len() * CLIENTS);
+    let _one = one_installation();
     for (by, queue) in ways {
         let Some(rig) = Rig::new(server, by, queue) else { return };
         for client in LIBRARIES {

@@ -8,7 +8,7 @@ use fief_testkit::{Family, RawClients, wait_until};
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::POLICY;
 use fief_tests_netns::rig::Rig;
-use fief_tests_netns::{SOON, with_rival};
+use fief_tests_netns::{SOON, one_installation, with_rival};
 
 const RULES: &str = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
 const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
@@ -20,6 +20,7 @@ fn no_other_version_passes_while_a_request_leaves_the_queue() {
     if !ready() || cpus.len() < 2 {
         return;
     }
+    let _one = one_installation();
     let length = SECRET.len();
     let head = format!("POST /public/10 HTTP/1.1\r\nHost: server\r\nContent-Length: {length}\r\n\r\n");
     let other = [head.as_bytes(), SECRET].concat();

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use fief_testkit::{Family, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::queued::{Queued, lasting, low, status};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use nix::errno::Errno;
 
 const PORT: u16 = 5555;
@@ -63,10 +63,12 @@ fn who_uses_a_port_again_is_counted_and_waits(door: Door) {
 
 #[test]
 fn who_uses_a_port_again_is_counted_and_waits_where_fief_answers() {
+    let _one = one_installation();
     who_uses_a_port_again_is_counted_and_waits(Door::Own);
 }
 
 #[test]
 fn who_uses_a_port_again_is_counted_and_waits_where_the_kernel_answers() {
+    let _one = one_installation();
     who_uses_a_port_again_is_counted_and_waits(Door::Kernel);
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, Process, answers, require, run, wait_until};
 use fief_tests_netns::front::{self, Door, Front, plain};
 use fief_tests_netns::queued::POLICY;
-use fief_tests_netns::{SOON, connect_from, requests};
+use fief_tests_netns::{SOON, connect_from, one_installation, requests};
 
 /// Clients at once, a third of them of the high class.
 const CLIENTS: u8 = 24;
@@ -82,6 +82,7 @@ fn nginx_serves_every_request_once() {
     if !front::ready() || !require(Feature::Nginx) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, POLICY);
         let config = NginxConfig::new(80, 2, "keepalive_requests 1000000;").unwrap();
@@ -97,6 +98,7 @@ fn go_serves_every_request_once() {
     if !front::ready() || !require(Feature::Go) {
         return;
     }
+    let _one = one_installation();
     let folder = std::env::temp_dir().join(format!("fief-queue-go-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (source, program) = (folder.join("web.go"), folder.join("web"));

@@ -5,6 +5,7 @@ use std::io::Read;
 
 use fief_testkit::pattern;
 use fief_tests_netns::front::{self, Door};
+use fief_tests_netns::one_installation;
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, high, lasting, length_of, low, status};
 
 const LONG: usize = 10_000_000;
@@ -47,10 +48,12 @@ fn who_reads_slowly_holds_up_nobody(door: Door) {
 
 #[test]
 fn who_reads_slowly_holds_up_nobody_where_fief_answers() {
+    let _one = one_installation();
     who_reads_slowly_holds_up_nobody(Door::Own);
 }
 
 #[test]
 fn who_reads_slowly_holds_up_nobody_where_the_kernel_answers() {
+    let _one = one_installation();
     who_reads_slowly_holds_up_nobody(Door::Kernel);
 }

@@ -202,6 +202,7 @@ fn who_says_what_is_not_answered_holds_a_place_for_a_while() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     let policy = POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"100ms\"");
     assert_ne!(policy, POLICY);
     let rig = Queued::new(Door::Own, &policy);
@@ -221,6 +222,7 @@ fn short_frames_that_nobody_answers_hold_no_place_for_long() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     let window_update = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 1, 0, 0];
     let record = [&[0x17, 3, 3, 0, 30][..], &[7; 30]].concat();
     let rig = Queued::new(Door::Own, &lasting());

@@ -7,10 +7,10 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, one_installation};
 
 const POLICY: &str = refusing!("/secret/*", "reset");
 
@@ -39,6 +39,7 @@ fn a_flood_does_not_make_the_door_forget_what_size_a_proven_client_takes() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Kernel, POLICY);
     for (port, size) in [(3000, 536), (3002, 1300), (3004, 1440)] {
         let open = |port| rig.open_with((RawClients::address(Family::V4, 5), port).into(), 1, &options(size));
@@ -63,6 +64,7 @@ fn a_size_that_others_forge_keeps_no_client_out() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Kernel, POLICY);
     let sizes = [(Family::V4, 100), (Family::V4, 1300), (Family::V6, 100), (Family::V6, 1430), (Family::V6, 9000)];
     for (n, (family, size)) in sizes.into_iter().enumerate() {

@@ -164,11 +164,13 @@ fn the_verdict_is_the_same_for_every_way_to_cut_a_request(door: Door) {
 
 #[test]
 fn the_verdict_is_the_same_for_every_way_to_cut_a_request_where_fief_answers() {
+    let _one = one_installation();
     the_verdict_is_the_same_for_every_way_to_cut_a_request(Door::Own);
 }
 
 #[test]
 fn the_verdict_is_the_same_for_every_way_to_cut_a_request_where_the_kernel_answers() {
+    let _one = one_installation();
     the_verdict_is_the_same_for_every_way_to_cut_a_request(Door::Kernel);
 }
 
@@ -229,11 +231,13 @@ fn the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers(do
 
 #[test]
 fn the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers_where_fief_answers() {
+    let _one = one_installation();
     the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers(Door::Own);
 }
 
 #[test]
 fn the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers_where_the_kernel_answers() {
+    let _one = one_installation();
     the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers(Door::Kernel);
 }
 
@@ -242,6 +246,7 @@ fn a_client_of_unusual_segments_that_the_door_forgot_is_ruled_when_it_repeats() 
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Kernel, POLICY);
     // of clients that have not proven themselves, and of those that have
     let tables = ["unusual_segments", "proven_segments"]
@@ -340,6 +345,7 @@ fn a_header_in_pieces_is_served_whatever_its_length() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     // With GRO the checksum has been looked at before the door, and nobody does so again.
     let ethtool = ["-K", Topology::SERVER, "gro", "off"];

@@ -8,8 +8,8 @@ mod wrapping;
 
 use fief_testkit::segment::{ACK, PSH, SYN, Segment, URG};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::{SOON, one_installation};
 use rig::{Rig, SECRET, client, shapes_of};
 use wrapping::{BLIND, FOREIGN, broken, urgent, wrapped};
 
@@ -24,6 +24,7 @@ fn a_handshake_of_unusual_shape_is_read_or_dropped_and_counted() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         let mut n = 0;
@@ -60,6 +61,7 @@ fn a_refused_request_of_unusual_shape_never_reaches_the_server() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         let mut n = 0;
@@ -100,6 +102,7 @@ fn urgent_bytes_make_no_other_request_of_what_was_ruled() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     // The kernel takes the urgent byte out of what the server reads.
     let words = b"GET /sXecret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
     let at = 6;
@@ -133,6 +136,7 @@ fn the_same_shapes_reach_the_server_where_nothing_guards_it() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     // Or the tests above would prove nothing.
     let rig = Rig::new(Door::Stock);
     let mut n = 0;
@@ -157,6 +161,7 @@ fn a_packet_of_ipv6_with_an_address_of_ipv4_passes_for_no_client() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for (n, (from, to)) in
@@ -183,6 +188,7 @@ fn shapes_at_other_ports_are_nobodys_business() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let reached = [Door::Stock, Door::Own, Door::Kernel].map(|door| {
         let rig = Rig::new(door);
         let _other = PlainServer::start(&rig.front.topology.server, "[::]:81".parse().unwrap()).unwrap();

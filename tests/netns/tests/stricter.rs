@@ -10,8 +10,8 @@ use std::net::TcpStream;
 
 use fief_bpf::abi;
 use fief_testkit::{Feature, Process, read_until, require, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, Verdicts, ready};
+use fief_tests_netns::{SOON, one_installation};
 
 use rig::{FRAME, PUBLIC, RULE, Rig, SECRET, SWITCHED, echoes, policy, upgrade};
 
@@ -37,6 +37,7 @@ fn a_connection_from_before_the_rules_is_cut_off_under_them() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for managed in [true, false] {
             let rig = serving(door, &policy("").replace(RULE, ""), managed);
@@ -62,6 +63,7 @@ fn what_passed_for_good_does_so_until_the_rules_change() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for managed in [true, false] {
             let rig = Rig::scripted(door, "", managed);
@@ -83,6 +85,7 @@ fn requests_below_the_level_of_admission_are_ruled_as_they_pass() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for managed in [true, false] {
             let rig = Rig::scripted(door, "admit-from = \"overloaded\"", managed);

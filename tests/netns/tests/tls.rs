@@ -163,6 +163,7 @@ fn a_refused_name_gets_no_handshake() {
     if !has_tls() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         assert_eq!(rig.curl("away.example", &[]).0, NO_HANDSHAKE, "{door:?}: reset");
@@ -254,6 +255,7 @@ fn the_name_in_a_hello_that_its_server_asks_for_is_ruled() {
         return;
     }
     const WARNING: &str = "1503030002015a";
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::with(door, "ssl_protocols TLSv1.2 TLSv1.3;\nssl_ecdh_curve secp384r1;");
         let refused = || rig.verdicts("web", abi::FIEF_REQUEST_REFUSED);
@@ -280,6 +282,7 @@ fn what_comes_as_early_data_is_ruled_by_the_name_before_it() {
     if !has_tls() {
         return;
     }
+    let _one = one_installation();
     // A server that takes no key of the first hello refuses early data, and asks for another hello behind it.
     for (curve, accepted) in [("X25519", true), ("secp384r1", false)] {
         for door in Door::GUARDS {

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Impairment, NetNs, Topology, digest, pattern, require_if, wait_until};
 use fief_tests_netns::front::{Door, GUARDED, at_every_door, plain, ready, through_every_door};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use nix::errno::Errno;
 use stream::{FAMILIES, both_ways, connect, in_sequence, response, server};
 
@@ -21,6 +21,7 @@ fn every_size_of_packet_will_do() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for mtu in [9000, 1500, 1280] {
             front.topology.set_mtu(mtu).unwrap();
@@ -39,6 +40,7 @@ fn a_server_with_another_mtu_than_its_client_is_reached() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for (server, clients) in [(1500, 9000), (9000, 1500)] {
             front.topology.set_mtu(9000).unwrap();
@@ -88,6 +90,7 @@ fn behind_a_bridge_each_connection_is_ruled_once() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let Some(topology) = behind_a_bridge() else { return };
     let policy = GUARDED.replace("container = \"web/rest\"\n", "container = \"web/rest\"\nsyn = { rate = 1000000 }\n");
     at_every_door(&policy, topology, |front| {
@@ -106,6 +109,7 @@ fn a_port_is_used_again_while_its_last_connection_is_remembered() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
@@ -126,6 +130,7 @@ fn a_port_is_used_again_without_timestamps_too() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         front.topology.clients.sysctl("net.ipv4.tcp_timestamps", "0").unwrap();
         let server = server(front, Family::V4);
@@ -143,6 +148,7 @@ fn thousands_of_connections_one_after_the_other_are_all_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let answered = in_sequence(front, 3000);
         front.assert_ruled(3000);
@@ -155,6 +161,7 @@ fn connections_are_all_served_however_often_the_ports_of_a_client_come_round() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         // as many rounds as a client with all its ports makes in half a million connections
         front.topology.clients.sysctl("net.ipv4.ip_local_port_range", "40000 40099").unwrap();
@@ -169,6 +176,7 @@ fn a_link_that_loses_doubles_and_reorders_packets_changes_nothing_but_the_time()
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let impairment = Impairment { seed: 11, lost: 15, doubled: 30, reordered: 60 };
     at_every_door(GUARDED, Topology::impaired(impairment).unwrap(), |front| {
         for family in FAMILIES {
@@ -187,6 +195,7 @@ fn a_long_header_survives_a_bad_link() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let impairment = Impairment { seed: 12, lost: 50, doubled: 50, reordered: 150 };
     at_every_door(GUARDED, Topology::impaired(impairment).unwrap(), |front| {
         let server = server(front, Family::V4);

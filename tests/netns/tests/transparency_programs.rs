@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, Process, pattern, require, run, wait_until};
 use fief_tests_netns::front::{Front, GUARDED, anywhere, plain, ready, through_every_door};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 const DOWNLOAD: usize = 6 << 20;
@@ -82,6 +82,7 @@ fn curl_gets_files_in_every_version_of_http() {
     if !has_web() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         let mut told = Vec::new();
@@ -110,6 +111,7 @@ fn curl_uploads_and_downloads_megabytes_unchanged() {
     if !has_web() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let web = Web::start(front);
         let folder = tempfile::tempdir().unwrap();
@@ -133,6 +135,7 @@ fn curl_sends_headers_of_64_kb() {
     if !has_web() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         let header = format!("X-Long: {}", "y".repeat(65_000));
@@ -149,6 +152,7 @@ fn wrk_sees_no_error() {
     if !(has_web() && require(Feature::Wrk)) {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         for url in ["http://10.77.0.1/1k", "https://[fd77::1]/1k"] {
@@ -166,6 +170,7 @@ fn ab_sees_no_error_with_and_without_persistent_connections() {
     if !(has_web() && require(Feature::Ab)) {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         for keep in [&[][..], &["-k"]] {
@@ -196,6 +201,7 @@ fn python_posts_to_python() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transparency/web.py");
     through_every_door(GUARDED, |front| {
         let mut command = front.server_command("python3");
@@ -227,6 +233,7 @@ fn go_posts_to_go() {
     if !(ready() && require(Feature::Go)) {
         return;
     }
+    let _one = one_installation();
     let program = go_program().to_str().unwrap();
     through_every_door(GUARDED, |front| {
         let mut command = front.server_command(program);
@@ -247,6 +254,7 @@ fn a_server_that_is_restarted_serves_on() {
     if !has_web() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for _ in 0..2 {
             let web = Web::start(front);

@@ -11,7 +11,7 @@ use std::net::{Shutdown, TcpStream};
 
 use fief_testkit::{Family, PlainServer, digest, pattern, wait_until};
 use fief_tests_netns::front::{GUARDED, anywhere, plain, ready, through_every_door};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use nix::errno::Errno;
 use stream::{FAMILIES, both_ways, connect, response, server};
 
@@ -20,6 +20,7 @@ fn a_request_byte_by_byte_is_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
@@ -40,6 +41,7 @@ fn a_client_that_thinks_before_it_speaks_is_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         let mut early = connect(front, Family::V4);
@@ -60,6 +62,7 @@ fn a_client_that_closes_its_half_gets_the_whole_answer() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let _server = server(front, family);
@@ -79,6 +82,7 @@ fn a_client_that_closes_without_a_word_disturbs_nobody() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         for _ in 0..20 {
@@ -95,6 +99,7 @@ fn requests_in_one_write_are_all_answered_in_order() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let server = server(front, Family::V4);
         let mut stream = connect(front, Family::V4);
@@ -112,6 +117,7 @@ fn a_connection_serves_many_requests_one_after_the_other() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
@@ -133,6 +139,7 @@ fn megabytes_go_both_ways_unchanged() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             assert!(both_ways(front, family, 8 << 20));
@@ -146,6 +153,7 @@ fn headers_of_64_kb_arrive_whole() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
@@ -169,6 +177,7 @@ fn a_client_that_reads_slowly_gets_everything() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         let mut stream = connect(front, Family::V4);
@@ -192,6 +201,7 @@ fn clients_without_the_usual_options_are_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let usual = ["tcp_timestamps 1", "tcp_sack 1", "tcp_window_scaling 1", "tcp_ecn 2"];
     let settings = ["tcp_timestamps 0", "tcp_sack 0", "tcp_window_scaling 0", "tcp_ecn 1"];
     through_every_door(GUARDED, |front| {
@@ -216,6 +226,7 @@ fn a_refused_connection_is_refused_as_ever() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         FAMILIES.map(|family| {
             let connect = || connect_from(&front.topology.clients, anywhere(family), plain(family)).map(drop);
@@ -239,6 +250,7 @@ fn a_server_that_stops_between_handshake_and_request_breaks_the_connection_off()
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let server = server(front, Family::V4);
         let mut stream = connect(front, Family::V4);
@@ -258,6 +270,7 @@ fn clients_at_the_same_time_are_all_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         let mut streams: Vec<_> = (0..300).map(|_| connect(front, Family::V4)).collect();

@@ -130,6 +130,7 @@ fn a_guard_on_trial_counts_what_it_would_refuse() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, &policy("mode = \"monitor\"", ""));
     for (what, stream, kind) in beginnings().into_iter().filter(|(_, stream, _)| stream.len() < 1400) {
         let before = rig.verdicts();
@@ -147,6 +148,7 @@ fn a_head_that_its_client_ends_is_not_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy("", ""));
         // The last one meets the rule, and draws its penalty.
@@ -167,6 +169,7 @@ fn the_request_behind_a_proxy_head_of_a_named_balancer_is_ruled() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let one = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 80\r\n".to_vec();
     let two = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &[192, 0, 2, 1, 198, 51, 100, 1, 0xdc, 4, 0, 80]].concat();
     for door in Door::GUARDS {

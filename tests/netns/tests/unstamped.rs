@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, one_installation};
 
 const POLICY: &str = refusing!("/secret/*", "drop");
 
@@ -72,6 +72,7 @@ fn guesses_from_many_networks_keep_out_no_newcomer_of_another() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let forger = Forger { rig: &rig, sent: 0.into() };
@@ -97,6 +98,7 @@ fn a_proven_source_may_guess_no_more_often_than_a_network() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         assert!(is_served(&mut open(&rig, address(1, 1))), "{door:?}");
@@ -122,6 +124,7 @@ fn a_client_whose_name_a_guesser_bears_is_served_once_it_sends_again() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for proven in [false, true] {
             let rig = Rig::new(door, POLICY);
@@ -152,6 +155,7 @@ fn a_head_in_pieces_has_to_be_sent_again_once_at_most() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let forger = Forger { rig: &rig, sent: 0.into() };
@@ -190,6 +194,7 @@ fn a_guess_with_another_number_was_not_sent_again() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     let forger = Forger { rig: &rig, sent: 0.into() };
     let guess = |acknowledgment: u32| {
@@ -217,6 +222,7 @@ fn guesses_that_are_sent_again_and_again_are_bounded() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     let forger = Forger { rig: &rig, sent: 0.into() };
     let begin = Instant::now();
@@ -243,6 +249,7 @@ fn who_forges_a_connection_request_may_guess_at_its_answer_once() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     let client = address(1, 1);
     assert!(is_served(&mut open(&rig, client)));
@@ -266,6 +273,7 @@ fn guesses_at_the_answers_to_forged_connection_requests_have_a_budget() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = Rig::new(Door::Own, POLICY);
     let client = address(1, 1);
     assert!(is_served(&mut open(&rig, client)));

@@ -272,7 +272,7 @@ fn write_programs(folder: &Path) {
     fs::create_dir(folder.join("pids")).unwrap();
     fs::set_permissions(folder.join("pids"), Permissions::from_mode(0o777)).unwrap();
     fs::write(folder.join("1k"), "x".repeat(1024)).unwrap();
-    for (name, text) in [("burn.cgi", BURN), ("family.cgi", FAMILY), ("leave.cgi", LEAVE)] {
+    for (name, text) in [("burn.cgi", BURN), ("a\u{9b}8m.cgi", BURN), ("family.cgi", FAMILY), ("leave.cgi", LEAVE)] {
         let file = folder.join(name);
         fs::write(&file, text.replace("@ROOT@", folder.to_str().unwrap())).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
