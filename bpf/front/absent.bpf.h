@@ -4,7 +4,8 @@
  *
  * Problem: between the end of one server and the start of the next nobody listens, and the kernel refuses every client, at once.
  * How: such a SYN is dropped, and its client sends it again, after a second as clients do: by then the server is there. The time
- * counts from the first SYN to the address that found nobody, so a server that stays away is refused as ever.
+ * counts from the first one that found nobody at the address, so a server that stays away is refused as ever.
+ * What waits in a queue stays there (deliver.bpf.h).
  * Limits: a client whose handshake was answered before and whose request comes now is reset. A SYN for another machine passes.
  * Eight addresses of a listener have a place at a time. Behind a translation of ports nobody seems to listen; there the first time
  * after an apply drops everybody.
@@ -49,18 +50,25 @@ static __always_inline __u64 absent_since(struct fief_absent *place, const __u64
 	return place->since_ns;
 }
 
+/* Nobody listens, which is noted. Whether the server may still be about to. */
+static __noinline bool is_absent(const struct front_context *front)
+{
+	struct fief_absent *place;
+	__u64 address[2], since;
+
+	if (!front->guard->restart_ns)
+		return false;
+	place = absent_place(front, address);
+	since = place ? absent_since(place, address, front->now) : 0;
+	return since && (front->now <= since || front->now - since < front->guard->restart_ns);
+}
+
 /* A SYN found nobody who listens. */
 static __noinline int absent_rule(struct __sk_buff *skb, struct front_context *front)
 {
 	bool monitored = front->guard->flags & FIEF_GUARD_MONITOR;
-	struct fief_absent *place;
-	__u64 address[2], since;
 
-	if (!front->guard->restart_ns || !route_is_local(skb, &front->packet))
-		return TCX_NEXT;
-	place = absent_place(front, address);
-	since = place ? absent_since(place, address, front->now) : 0;
-	if (!since || (front->now > since && front->now - since >= front->guard->restart_ns))
+	if (!front->guard->restart_ns || !route_is_local(skb, &front->packet) || !is_absent(front))
 		return TCX_NEXT;
 	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SYN_ABSENT, monitored);
 	if (monitored)

@@ -44,6 +44,24 @@ static __always_inline bool link_goes(const struct queue_link *link, __u32 inter
 	return false;
 }
 
+#define LATER_MOST 16
+
+/*
+ * Under the lock: the first request of a class whose connection has its socket, of the next few; 0: there is none. It goes while the server
+ * accepts no connection, which says nothing of those that it has.
+ */
+static __always_inline __u32 later_first(const struct fief_queue_class *of, struct queue_links *links)
+{
+	__u32 at = of->list.first, i;
+
+	for (i = loop_from(0); i < LATER_MOST && can_loop; i++) {
+		if (!at || !(queue_link(links, at)->flags & LINK_FIRST))
+			return at;
+		at = queue_link(links, at)->chain[CHAIN_LINE].next;
+	}
+	return 0;
+}
+
 static __always_inline void queue_pick(struct fief_queue *q, struct queue_links *links, __u32 interface, __u64 now,
 				       struct queue_picked *picked)
 {
@@ -56,13 +74,17 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
 	queue_expire_all(q, links, now);
-	stuck = q->refusals.linked && (__s64)(now - q->stuck_ns) < 0;
-	if (!stuck && queue_room(q) && class_next(q, now, &class) && now <= queue_class(q, class)->late_ns) {
+	stuck = (__s64)(now - q->stuck_ns) < 0;
+	if (!(stuck && q->refusals.linked) && queue_room(q) && class_next(q, now, &class) &&
+	    now <= queue_class(q, class)->late_ns) {
 		of = queue_class(q, class);
 		at = q->fair ? source_first(of) : of->list.first;
+		if (stuck && queue_link(links, of->list.first)->flags & LINK_FULL)
+			at = later_first(of, links) ?: at;
 		link = queue_link(links, at);
 		goes = link_goes(link, interface, &elsewhere);
 		if (goes) {
+			link->flags &= ~LINK_FULL;
 			of->source_turn = link->source;
 			queue_unlink(q, links, class, at);
 			classes_passed(q, class);
@@ -99,18 +121,20 @@ static __always_inline void queue_is_stuck(struct fief_queue *q, __u64 now)
 	q->stuck_ns = now + STUCK_NS;
 }
 
-/* It could not go: it is the next one again. */
-static __noinline int queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at)
+/* It could not go: it is the next one again. `flags`: LINK_FULL, or none. Whether later_first() knows another one. */
+static __noinline bool queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at, __u32 flags)
 {
-	__u32 class = queue_link(links, at)->class;
+	__u32 class = queue_link(links, at)->class, other;
 
 	queue_is_stuck(q, bpf_ktime_get_ns());
 	bpf_spin_lock(&q->lock);
 	queue_push_first(q, links, class, at);
+	queue_link(links, at)->flags |= flags;
 	class_joined(q, queue_class(q, class));
 	waits_owe(queue_class(q, class));
+	other = later_first(queue_class(q, class), links);
 	bpf_spin_unlock(&q->lock);
-	return 0;
+	return other != 0;
 }
 
 /* Gives the packet the request's family, and its link header. */
@@ -257,7 +281,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 		return 0;
 	if (picked.why == QUEUE_GOES) {
 		place_give(q, to->turn.class, picked.ends);
-		queue_put_back(q, links, picked.at);
+		queue_put_back(q, links, picked.at, 0);
 	} else {
 		waiting_forget(links, picked.at); /* its client is not told, and asks again */
 	}

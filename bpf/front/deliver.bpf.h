@@ -4,11 +4,13 @@
  *
  * Problem: while it waited, its connection may have gone, and its ports may have another one, or the guard may be another.
  * How: the socket is looked up anew. A first request makes its connection, as one that did not wait does; a later one reaches its
- * socket only if that still waits for it. What cannot reach the server goes back into its line, and the place with it.
+ * socket only if that still waits for it. What cannot reach the server goes back into its line, and the place with it; for a moment
+ * those of its class that have their sockets go instead.
  * Limits: a request that is refused is answered once; a client that does not get the answer asks again.
  */
 #pragma once
 
+#include "absent.bpf.h"
 #include "carrier.bpf.h"
 #include "made.bpf.h"
 #include "pace.bpf.h"
@@ -28,7 +30,7 @@ static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_co
 	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), why & QUEUE_OVER);
 	if (later)
 		return tcp ? refuse_at(skb, front, stream, tcp) : TCX_DROP;
-	begin_turned(&front->packet, stream);
+	half_refuse_first(&front->packet, stream);
 	return answer(skb, &front->packet, stream);
 }
 
@@ -82,10 +84,25 @@ static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now
 	return 0;
 }
 
-/* TCP lacks bytes before a request that goes: its place is one of those whose client owes bytes. */
+/* TCP lacks bytes before a request that goes, or cannot send its answer: its place is one of those whose client owes bytes. */
 static __noinline int place_shorten(struct fief_queue *q, struct queue_turn *turn, __u64 now)
 {
 	turn->ends = place_prolong(q, turn->class, turn->ends, place_ends(q, now, true));
+	return 0;
+}
+
+/* It goes back into its line. `full`: the server takes no connection now, so that one which has its socket may go instead. */
+static __noinline int carrier_back(struct __sk_buff *skb, struct queue_handed *from, __u64 now, bool full)
+{
+	struct queue_links *links = queue_links();
+	struct fief_queue *q = queue_get(from->turn.queue);
+	bool other;
+
+	if (!q || !links)
+		return 0;
+	other = queue_put_back(q, links, from->link, full ? LINK_FULL : 0);
+	if ((full && other) || *(volatile __u32 *)&q->refused)
+		queue_go_on(skb, from->turn.queue, now, false);
 	return 0;
 }
 
@@ -96,6 +113,7 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(from->turn.queue);
 	int verdict = TCX_NEXT;
+	bool claimed = true;
 	__u32 answer;
 	__u64 hash;
 
@@ -105,14 +123,16 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 		owed_mark(skb);
 		return TCX_NEXT;
 	}
-	if (later && tcp && is_behind(front->packet.seq, tcp->rcv_nxt))
+	if (later && tcp &&
+	    (is_behind(front->packet.seq, tcp->rcv_nxt) || is_congested(&front->packet, stream->admitted.tracked, tcp)))
 		place_shorten(q, &from->turn, front->now);
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
 	served_begin(q, &front->packet, &from->turn, answer);
 	front->carried = true;
 	if (!later && tcp) {
 		hash = packet_flow(&front->packet);
-		verdict = carrier_claim(front, hash) ? carrier_admit(skb, front, stream, tcp, hash) : TCX_DROP;
+		claimed = carrier_claim(front, hash);
+		verdict = claimed ? carrier_admit(skb, front, stream, tcp, hash) : TCX_DROP;
 	}
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
@@ -123,10 +143,24 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 		return TCX_NEXT;
 	}
 	served_undo(&front->packet);
-	queue_put_back(q, links, from->link);
-	if (*(volatile __u32 *)&q->refused)
-		queue_go_on(skb, from->turn.queue, front->now, false);
+	carrier_back(skb, from, front->now, claimed);
 	return TCX_DROP;
+}
+
+/*
+ * Whether nobody listens while the server is started anew, as the policy allows it (absent.bpf.h): the request stays in its line, where it
+ * is refused once it has waited for too long. A reset would be the end of it, and its place would let the next one go the same way.
+ */
+static __noinline bool carrier_waits_on(struct __sk_buff *skb, const struct front_context *front,
+					struct queue_handed *from)
+{
+	struct fief_queue *q = queue_get(from->turn.queue);
+
+	if (!q || q->open || !is_absent(front))
+		return false;
+	place_give(q, from->turn.class, from->turn.ends);
+	carrier_back(skb, from, front->now, true);
+	return true;
 }
 
 /*
@@ -184,10 +218,14 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		verdict = carrier_drop(skb, &front, stream, from);
 		return door_leave(skb, &front, verdict);
 	}
+	if (!sk && !later && found && from->why == QUEUE_GOES && carrier_waits_on(skb, &front, from))
+		return TCX_DROP;
 	if (label)
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
 	if (tcp)
 		made_mark(skb, state);
+	if (tcp && !later && found)
+		present_note(&front);
 	if (from->why != QUEUE_GOES) {
 		queue_go_on(skb, from->turn.queue, front.now, false);
 		stream->unanswered = stream->admitted.tracked & FIEF_LABEL_PIPELINED;

@@ -117,19 +117,20 @@ static __noinline int waiting_join(struct __sk_buff *skb, struct front_context *
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
 	struct queue_waiting *waiting;
-	struct queue_held *held;
 	struct fief_flow_key key;
+	struct queue_held held;
 	struct fief_queue *q;
 	__u32 before, count, cost, length, at;
 	bool owes = true;
 
 	flow_key(p, &key);
-	held = bpf_map_lookup_elem(&queue_holds, &key);
-	waiting = waiting_of(held);
-	q = waiting ? queue_get(waiting->queue) : NULL;
-	if (!held || !links || !q || p->odd)
+	waiting = waiting_find(&key, &held);
+	if (!waiting)
 		return 0;
-	at = held->link & (FIEF_QUEUE_SLOTS - 1);
+	q = queue_get(waiting->queue);
+	if (!links || !q || p->odd)
+		return 0;
+	at = held.link & (FIEF_QUEUE_SLOTS - 1);
 	length = before = waiting->length;
 	count = joins(waiting, p);
 	if (!count)
@@ -141,7 +142,7 @@ static __noinline int waiting_join(struct __sk_buff *skb, struct front_context *
 	if (!payload_valid(skb, p, stream, true))
 		return 0;
 	cost = queue_cost(before + count) - queue_cost(before);
-	if (*(volatile __u64 *)&q->kept + cost > q->memory || !join_begin(q, links, held))
+	if (*(volatile __u64 *)&q->kept + cost > q->memory || !join_begin(q, links, &held))
 		return 0;
 	if (waiting->length == before && waiting_load(waiting, at, stream) && stream_append(skb, p, stream, 0) > 0 &&
 	    pieces_join(stream, at, before, before + count)) {
@@ -161,9 +162,10 @@ static __noinline bool queue_repeats(const struct packet *p)
 {
 	struct queue_waiting *waiting;
 	struct fief_flow_key key;
+	struct queue_held held;
 
 	flow_key(p, &key);
-	waiting = waiting_of(bpf_map_lookup_elem(&queue_holds, &key));
+	waiting = waiting_find(&key, &held);
 	return waiting && !waiting->later && waiting->packet.ack == p->ack &&
 	       p->seq - waiting->packet.seq + 1 < FORGOTTEN_BYTES;
 }
@@ -193,14 +195,13 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 	struct packet *p = &front->packet;
 	struct queue_waiting *waiting;
 	struct queue_links *links;
-	struct queue_held *held;
 	struct fief_flow_key key;
+	struct queue_held held;
 	struct fief_queue *q;
 	__u32 end, window;
 
 	flow_key(p, &key);
-	held = bpf_map_lookup_elem(&queue_holds, &key);
-	waiting = waiting_of(held);
+	waiting = waiting_find(&key, &held);
 	if (!waiting) {
 		if (label)
 			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
@@ -215,11 +216,11 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 	/* an end within what the rules have not seen to its end is theirs to rule, and comes again */
 	links = queue_links();
 	if (p->flags & TCP_FIN && p->seq + p->payload_length == end && !is_half(waiting, end) &&
-	    !(q && links && end_is_theirs(skb, p, stream, tcp, waiting) && end_join(q, links, held, waiting)))
+	    !(q && links && end_is_theirs(skb, p, stream, tcp, waiting) && end_join(q, links, &held, waiting)))
 		return TCX_DROP;
 	if (waiting->packet.flags & TCP_FIN)
 		end++;
-	else if (links && queue_link(links, held->link)->flags & LINK_CLOCK)
+	else if (links && queue_link(links, held.link)->flags & LINK_CLOCK)
 		end--; /* once more, later */
 	if (is_bare(p) && p->seq == end)
 		return TCX_DROP;
@@ -235,19 +236,18 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 {
 	struct queue_waiting *waiting;
 	struct fief_served *served;
-	struct queue_held *held;
 	struct fief_flow_key key;
+	struct queue_held held;
 	struct fief_queue *q;
 	__u32 from;
 
 	flow_key(p, &key);
-	held = bpf_map_lookup_elem(&queue_holds, &key);
-	waiting = waiting_of(held);
+	waiting = waiting_find(&key, &held);
 	if (waiting) {
 		from = p->seq - (waiting->packet.seq + waiting->length);
 		/* or with the number that TCP expects, which has none of it yet */
 		if (from + 1 <= 2 || (waiting->later && p->seq == waiting->packet.seq))
-			waiting_cancel(held);
+			waiting_cancel(&held, waiting);
 	}
 	served = bpf_map_lookup_elem(&queue_serves, &key);
 	if (!served)
@@ -307,9 +307,10 @@ static __noinline enum gap gap_look(struct __sk_buff *skb, const struct packet *
 	__u32 end = p->seq + p->payload_length;
 	struct queue_waiting *waiting;
 	struct fief_flow_key key;
+	struct queue_held held;
 
 	flow_key(p, &key);
-	waiting = waiting_of(bpf_map_lookup_elem(&queue_holds, &key));
+	waiting = waiting_find(&key, &held);
 	if (!waiting || !waiting->later || p->odd || p->flags & TCP_FIN || !is_behind(end, tcp->rcv_nxt) ||
 	    is_behind(end, waiting->packet.seq) || !would_be_taken(skb, p, tcp, &stream->with))
 		return GAP_NONE;
@@ -354,7 +355,8 @@ static __always_inline bool gap_passes(struct __sk_buff *skb, struct front_conte
 	if (has == GAP_NONE || !is_body(p, sk, label))
 		return false;
 	if (has == GAP_END && payload_valid(skb, p, stream, false))
-		place_again(p, front->guard->queue, container, tcp->write_seq);
+		place_again(p, front->guard->queue, container, tcp->write_seq,
+			    is_shut(p, tcp, &stream->with) || is_congested(p, FIEF_LABEL_TRACKED, tcp));
 	return true;
 }
 
@@ -379,10 +381,12 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 	if (has_stream(state))
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (what == QUEUE_WHOLE) {
-		if (label && payload_valid(skb, &front->packet, stream, false)) {
+		if (label && tcp && payload_valid(skb, &front->packet, stream, false)) {
 			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_OWES);
 			if (queue_of_packet(skb, front->guard->queue))
-				place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at);
+				place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at,
+					    is_shut(&front->packet, tcp, &stream->with) ||
+						is_congested(&front->packet, FIEF_LABEL_TRACKED, tcp));
 		}
 		verdict = TCX_NEXT;
 	} else if (what == QUEUE_REPEATS && gap_passes(skb, front, stream, sk, tcp, label)) {

@@ -55,6 +55,40 @@ static __always_inline __u32 queue_cost(__u32 length)
 	return QUEUE_OVERHEAD + (length + FIEF_QUEUE_PIECE - 1) / FIEF_QUEUE_PIECE * FIEF_QUEUE_PIECE;
 }
 
+/* Whether both are one flow's. */
+static __always_inline bool is_flow(const struct fief_flow_key *a, const struct fief_flow_key *b)
+{
+	const __u32 *left = (const __u32 *)a, *right = (const __u32 *)b;
+	__u32 differ = 0, i;
+
+	UNROLLED
+	for (i = 0; i < sizeof(*a) / sizeof(*left); i++)
+		differ |= left[i] ^ right[i];
+	return !differ;
+}
+
+/*
+ * The request of the flow that waits, and which link it has; NULL: there is none. Both tables give an element that is removed to another
+ * flow at once. So the link is read in one go, and before what it leads to: whoever finds its serial under the lock of the queue
+ * then, has what is the flow's.
+ */
+static __noinline struct queue_waiting *waiting_find(const struct fief_flow_key *key, struct queue_held *held)
+{
+	__u64 *found = bpf_map_lookup_elem(&queue_holds, key), read;
+	struct queue_waiting *waiting;
+	__u32 at;
+
+	_Static_assert(sizeof(*held) == sizeof(read), "is read in one go");
+	if (!found)
+		return NULL;
+	read = *(volatile __u64 *)found;
+	__builtin_memcpy(held, &read, sizeof(read));
+	held->link &= FIEF_QUEUE_SLOTS - 1;
+	at = held->link;
+	waiting = bpf_map_lookup_elem(&queue_waits, &at);
+	return waiting && is_flow(&waiting->key, key) ? waiting : NULL;
+}
+
 /* ---- its end ---- */
 
 /* It is in no list any more. Forgets all that is kept of it. */
@@ -95,20 +129,17 @@ static __always_inline bool link_waits(const struct queue_link *link, __u32 seri
 	return link->serial == serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS);
 }
 
-/* Its client has gone. Whether it waited. */
-static __noinline bool waiting_cancel(const struct queue_held *held)
+/* Its client has gone. `held`, `waiting`: as waiting_find() said. Whether it waited. */
+static __noinline bool waiting_cancel(const struct queue_held *held, const struct queue_waiting *waiting)
 {
 	struct queue_links *links = queue_links();
 	__u32 at = held->link, serial = held->serial, class;
-	struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &at);
 	struct queue_link *link;
 	bool waited = false;
 	struct fief_queue *q;
 
-	if (!links || !waiting)
-		return false;
 	q = queue_get(waiting->queue);
-	if (!q)
+	if (!links || !q)
 		return false;
 	link = queue_link(links, at);
 	bpf_spin_lock(&q->lock);
@@ -193,7 +224,7 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	link->interface = skb->ifindex;
 	link->class = turn->class;
 	link->source = turn->source;
-	link->flags = how & KEEP_OWES ? LINK_OWES : 0;
+	link->flags = (how & KEEP_OWES ? LINK_OWES : 0) | (how & KEEP_LATER ? 0 : LINK_FIRST);
 	link->why = QUEUE_GOES;
 	link->linked = QUEUE_NOWHERE;
 	link->since_ns = turn->since_ns;

@@ -31,6 +31,16 @@ struct narrow_seen {
 	bool limited; /* whoever came had to wait */
 };
 
+/* One measurement of cheap requests says little of the others: the largest rate of late grows by an eighth at most, and is forgotten. */
+static __always_inline void best_note(struct fief_queue_measured *m, __u64 rate)
+{
+	__u64 most = m->best ? m->best + m->best / 8 : rate;
+
+	m->best -= m->best >> 6;
+	if (m->best < rate)
+		m->best = rate < most ? rate : most;
+}
+
 /* a of b, in percent, is at least `percent`. */
 static __always_inline bool is_part(__u64 a, __u64 b, __u64 percent)
 {
@@ -162,11 +172,8 @@ static __noinline int answered_count(struct fief_queue *q, __u64 sojourn_ns, __u
 	says = measure_end(m, now, &seen);
 	if (says == MEASURE_GOES_ON || (says == MEASURE_SAYS_NOTHING && !m->trial))
 		return 0;
-	if (says == MEASURE_SAYS) {
-		m->best -= m->best >> 6;
-		if (m->best < seen.rate)
-			m->best = seen.rate;
-	}
+	if (says == MEASURE_SAYS)
+		best_note(m, seen.rate);
 	if (says == MEASURE_SAYS_NOTHING) {
 		places = narrow_back(m);
 	} else if (m->trial) {

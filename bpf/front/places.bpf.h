@@ -350,13 +350,17 @@ static __noinline __u32 lasting_end(const struct fief_flow_key *key)
 	return number;
 }
 
-/* Whether the packet's connection keeps a place: its next request needs none. */
+/* Whether the packet's connection keeps a place, or will once its request is answered that has one: the next request needs none. */
 static __noinline bool flow_lasts(const struct packet *p)
 {
+	struct fief_served *served;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
-	return bpf_map_lookup_elem(&queue_lasts, &key);
+	if (bpf_map_lookup_elem(&queue_lasts, &key))
+		return true;
+	served = bpf_map_lookup_elem(&queue_serves, &key);
+	return served && !has_run_out(served);
 }
 
 /*
@@ -406,9 +410,9 @@ static __noinline struct fief_served *served_of(const struct packet *p)
 
 /*
  * The packet makes a request of the container whole: from now on its place lasts as long as that of any request, and its latency is
- * counted. A request that has lost its place gets another one.
+ * counted. A request that has lost its place gets another one. `owing`: its client takes no answer.
  */
-__noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __u32 container, __u32 answer)
+__noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __u32 container, __u32 answer, bool owing)
 {
 	struct queue_turn turn = {.queue = queue, .since_ns = bpf_ktime_get_ns()};
 	struct fief_queue *q = queue_get(queue);
@@ -416,7 +420,7 @@ __noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __
 
 	if (!q)
 		return 0;
-	turn.ends = place_ends(q, turn.since_ns, false);
+	turn.ends = place_ends(q, turn.since_ns, owing);
 	served = served_of(p);
 	if (served && !has_run_out(served)) {
 		if (served->since_ns)

@@ -65,7 +65,7 @@ static __noinline int tick_send(struct __sk_buff *skb, struct fief_queue *q, __u
 	skb->tc_index = number;
 	if (failed)
 		__sync_val_compare_and_swap(&q->tick_ns, now, 0);
-	if (failed < 0)
+	if (failed < 0 && failed != -ENOMEM)
 		q->clock = 0; /* gone, or down: clients are the clock until the next policy */
 	return 0;
 }

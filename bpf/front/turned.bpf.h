@@ -3,8 +3,10 @@
  * Turned: what a request is told that the queue turns away, at once or after it has waited, and what is left of it.
  *
  * Problem: its client may not get the answer, and says the same again: within moments, or as often as it likes.
- * How: a first request that came whole may pass anew at once, since nothing of it is on its way to TCP (claim.bpf.h). One that came in pieces
- * gets the same answer again without a reading (refused.bpf.h).
+ * How: a first request that came whole keeps the same bytes back as if it had passed (claim.bpf.h): doubled, it would find a place that is
+ * free by then, and be carried out though its client reads the refusal. One that came in pieces gets the same answer again without a
+ * reading (refused.bpf.h).
+ * Limits: bytes that come once more when that time is over are a new request.
  */
 #pragma once
 
@@ -31,11 +33,4 @@ static __always_inline bool is_foreign(struct __sk_buff *skb, const struct packe
 
 	bpf_skb_load_bytes(skb, p->payload, &first, 1);
 	return first == TLS_FIRST || entry->tracked & FIEF_LABEL_TURNS;
-}
-
-/* The begin of a connection is turned away. */
-static __noinline int begin_turned(const struct packet *p, struct stream *stream)
-{
-	half_refuse_first(p, stream);
-	return begin_leave(stream->admitted.time_ns, stream->admitted.begin, packet_flow(p));
 }

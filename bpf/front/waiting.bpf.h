@@ -179,29 +179,19 @@ static __noinline bool bears_multipath(struct __sk_buff *skb, const struct packe
 	return options_pad(&bytes, length) & PADDED_MULTIPATH;
 }
 
-/* `held`: of a flow, or NULL. NULL: no request of it waits. */
-static __always_inline struct queue_waiting *waiting_of(const struct queue_held *held)
-{
-	return held ? bpf_map_lookup_elem(&queue_waits, &held->link) : NULL;
-}
-
 /* Whether the packet can be of the connection of what waits. */
-static __always_inline bool is_of_waiting(const struct packet *p, const struct queue_held *held)
+static __always_inline bool is_of_waiting(const struct packet *p, const struct queue_waiting *waiting)
 {
-	const struct queue_waiting *waiting = waiting_of(held);
-
-	return waiting && p->seq - waiting->packet.seq < FORGOTTEN_BYTES &&
-	       p->ack - waiting->packet.ack < FORGOTTEN_BYTES;
+	return p->seq - waiting->packet.seq < FORGOTTEN_BYTES && p->ack - waiting->packet.ack < FORGOTTEN_BYTES;
 }
 
 /* Whether another CPU has what waited in hand: it is on its way to TCP. */
-static __always_inline bool is_in_hand(const struct queue_held *held)
+static __always_inline bool is_in_hand(const struct queue_held *held, const struct queue_waiting *waiting)
 {
-	const struct queue_waiting *waiting = waiting_of(held);
 	struct queue_links *links = queue_links();
 	struct queue_link *link;
 
-	if (!links || !waiting || !queue_get(waiting->queue))
+	if (!links || !queue_get(waiting->queue))
 		return false;
 	link = queue_link(links, held->link);
 	return link->serial == held->serial && link->linked == QUEUE_NOWHERE;
@@ -214,17 +204,18 @@ static __always_inline bool is_in_hand(const struct queue_held *held)
  */
 static __noinline bool earlier_forget(const struct packet *p, bool later, __u32 acknowledged, struct queue_turn *turn)
 {
+	struct queue_waiting *waiting;
 	struct fief_served *served;
-	struct queue_held *held;
 	struct fief_flow_key key;
+	struct queue_held held;
 	struct fief_queue *q;
 
 	flow_key(p, &key);
-	held = bpf_map_lookup_elem(&queue_holds, &key);
-	if (later && is_of_waiting(p, held))
+	waiting = waiting_find(&key, &held);
+	if (waiting && later && is_of_waiting(p, waiting))
 		return false;
 	/* what contradicts the one in hand would pass too */
-	if (held && !waiting_cancel(held) && !later && is_in_hand(held))
+	if (waiting && !waiting_cancel(&held, waiting) && !later && is_in_hand(&held, waiting))
 		return false;
 	if (!later)
 		lasting_end(&key);
@@ -255,7 +246,7 @@ static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_c
 	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), over);
 	if (front->ruled && tcp)
 		return refuse_at(skb, front, stream, tcp);
-	begin_turned(&front->packet, stream);
+	half_refuse_first(&front->packet, stream);
 	return answer(skb, &front->packet, stream);
 }
 
@@ -354,8 +345,11 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	owes = is_owing(p, &stream->admitted, later ? tcp : NULL, &stream->with) ||
 	       (later && tcp && may_stay_unanswered(skb, p, tcp, &stream->admitted));
 	place.since_ns = front->now;
-	/* what TCP cannot hand on yet keeps no place either */
-	place.ends = place_ends(q, front->now, owes || (later && tcp && is_behind(p->seq, tcp->rcv_nxt)));
+	/* what TCP cannot hand on yet keeps no place either, nor whose answer it cannot send: once it has waited, that is asked anew */
+	place.ends =
+	    place_ends(q, front->now,
+		       owes || (later && tcp &&
+				(is_behind(p->seq, tcp->rcv_nxt) || is_congested(p, stream->admitted.tracked, tcp))));
 	place.queue = front->guard->queue;
 	place.class = class;
 	place.source = source_list(p, q->fair);

@@ -6,7 +6,9 @@
  * How: TCP sends a segment once all of it fits into the window (tcp_snd_wnd_test), and a part of it 0.2 s later. A socket's segments are no
  * longer than half of the largest window of its client so far (tcp_bound_to_half_wnd): those of a new one always fit, and those of one
  * whose client had a larger window before may not.
- * Limits: by the window that the request bears; a client may shut it behind that. A short answer would fit into less.
+ * Nor does an answer begin behind one that fills TCP's congestion window, until its client acknowledges some of that (tcp_cwnd_test).
+ * Limits: by the window that the request bears; a client may shut it behind that. A short answer would fit into less. By turns a client
+ * may speak while its server does, so there what it has not acknowledged says nothing.
  */
 #pragma once
 
@@ -36,11 +38,29 @@ static __always_inline __u32 window_least(struct tcp_sock *tcp)
 	return tcp ? tcp->mss_cache : WINDOW_LEAST;
 }
 
-/* Whether its client has not sent all of its body, or does not take the answer. `tcp`: its socket, if there is one. */
+/* Whether the window that its client offers is too small for the answer. `tcp`: its socket, if there is one. */
+static __always_inline bool is_shut(const struct packet *p, struct tcp_sock *tcp, const struct handshake *with)
+{
+	return (__u32)p->window << (window_scale(tcp, with) & 15) < window_least(tcp);
+}
+
+/*
+ * Whether TCP sends nothing more now, nor does by the packet: an old acknowledgement alone does not say so. `tracked`: FIEF_LABEL_* of what
+ * its client asks.
+ */
+static __always_inline bool is_congested(const struct packet *p, __u32 tracked, const struct tcp_sock *tcp)
+{
+	/* tcp_packets_in_flight */
+	__u32 flies = tcp->packets_out - (tcp->sacked_out + tcp->lost_out) + tcp->retrans_out;
+
+	return !(tracked & FIEF_LABEL_TURNS) && flies >= tcp->snd_cwnd && !is_behind(p->ack, tcp->snd_una);
+}
+
+/* Whether its client has not sent all of its body, or offers no window for the answer. `tcp`: its socket, if there is one. */
 static __always_inline bool is_owing(const struct packet *p, const struct fief_admitted *entry, struct tcp_sock *tcp,
 				     const struct handshake *with)
 {
-	return (__u32)p->window << (window_scale(tcp, with) & 15) < window_least(tcp) ||
+	return is_shut(p, tcp, with) ||
 	       (entry->tracked & FIEF_LABEL_TRACKED &&
 		(entry->tracked & BODY_STATES || is_behind(entry->next, p->seq + p->payload_length)));
 }

@@ -11,7 +11,7 @@
  *     |  hash of flow and begin     |  when, in ms  |      0: none
  *     +-----------------------------+---------------+
  *
- * A second packet with the same begin is dropped for CLAIM_MS, before it is ruled, and comes again; not if a rule or the queue refused the
+ * A second packet with the same begin is dropped for CLAIM_MS, before it is ruled, and comes again; not if a rule refused the
  * first, or a rule wants more of it. A virtual CPU may stand still for some ten milliseconds between the door and TCP; a client sends its
  * first bytes again after 200 (TCP_RTO_MIN).
  * Limits: CLAIMS at a time of the flows of a pair; one more waits.

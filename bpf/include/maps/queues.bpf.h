@@ -18,9 +18,11 @@ struct {
 	__type(value, struct fief_queue);
 } queues SEC(".maps");
 
-#define LINK_CLOCK 1 /* its last byte is not acknowledged */
-#define LINK_GROWS 4 /* more is put behind it: it stays in its list as long */
-#define LINK_OWES  2 /* its client has not sent all of its body, or takes no answer */
+#define LINK_CLOCK 1  /* its last byte is not acknowledged */
+#define LINK_GROWS 4  /* more is put behind it: it stays in its list as long */
+#define LINK_OWES  2  /* its client has not sent all of its body, or takes no answer */
+#define LINK_FIRST 8  /* its connection has no socket yet */
+#define LINK_FULL  16 /* the server took no connection when that was next */
 
 /*
  * The lists that a request is in: that of its class, in the order of arrival, or of what is refused; and that of its source, where

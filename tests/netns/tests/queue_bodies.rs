@@ -146,6 +146,7 @@ fn a_whole_request_keeps_its_place() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for (door, body) in Door::GUARDS.into_iter().flat_map(|door| BODIES.map(|body| (door, body))) {
         let rig = Uploads::new(door);
         let mut upload = rig.connect(low(1));
@@ -175,6 +176,7 @@ fn a_body_that_comes_late_has_a_place_again() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for (door, body) in Door::GUARDS.into_iter().flat_map(|door| BODIES.map(|body| (door, body))) {
         let rig = Uploads::new(door);
         let mut upload = rig.connect(low(1));
@@ -242,6 +244,7 @@ fn an_end_that_tcp_does_not_take_holds_no_place() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"5s\""));
         let head = Body::Counted.head("/mute/10");
@@ -267,6 +270,37 @@ fn an_end_that_tcp_does_not_take_holds_no_place() {
     }
 }
 
+/// TCP sends no part of a segment at once: with the end of its body the client's window is below one.
+#[test]
+fn an_end_of_a_client_that_takes_no_answer_holds_no_place() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    // in units of 128 bytes; segments have 1448
+    for (door, window, holds) in Door::GUARDS.into_iter().flat_map(|door| [(door, 24, true), (door, 8, false)]) {
+        let rig = Rig::in_order(door, &lasting());
+        let head = Body::Counted.head("/mute/10");
+        let upload = rig.open(Family::V4);
+        rig.clients.send(&upload.segment(PSH | ACK, 0, head.as_bytes())).unwrap();
+        wait_until(SOON, || rig.front.queue().class[1].entered == 1).unwrap();
+        let mut end = upload.segment(PSH | ACK, head.len() as u32, b"hello");
+        end.window = window;
+        rig.clients.send(&end).unwrap();
+        wait_until(SOON, || rig.server.seen().len() == 1).unwrap_or_else(|_| panic!("{door:?}, {window}"));
+        let other = rig.open(Family::V4);
+        rig.clients.send(&other.segment(PSH | ACK, 0, NEXT)).unwrap();
+        if holds {
+            wait_until(SOON, || rig.front.queue().waiting == 1).unwrap_or_else(|_| panic!("{door:?}, {window}"));
+            std::thread::sleep(PAUSE);
+            assert_eq!(rig.server.seen().len(), 1, "{door:?}, {window}");
+        } else {
+            // long before it would run out by itself
+            wait_until(SOON, || rig.server.seen().len() == 2).unwrap_or_else(|_| panic!("{door:?}, {window}"));
+        }
+    }
+}
+
 const NEXT: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
 
 /// TCP hands a request on to nobody as long as a byte before it is missing.
@@ -275,6 +309,7 @@ fn a_request_behind_a_gap_holds_no_place() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"5s\""));
         let entered = |n: u64| {
@@ -308,6 +343,7 @@ fn the_end_of_a_body_has_its_place_in_the_class_of_its_request() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rule =
         |path, container| format!("[[listener.plain.request]]\npath = \"/{path}/*\"\ncontainer = \"{container}\"\n");
     let two = lasting().replace("in-service = 1", "in-service = 2");
@@ -339,6 +375,7 @@ fn the_end_of_a_body_comes_while_the_next_request_waits() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &lasting());
         let head = Body::Counted.head("/upload/10");

@@ -15,7 +15,7 @@ use fief_testkit::{Client, Ending, Family, ORDINARY_OPTIONS, RawClients, RawConn
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{POLICY, Queued, high, lasting, low, status};
 use fief_tests_netns::rig::status_of;
-use fief_tests_netns::{SOON, connect_from, one_installation};
+use fief_tests_netns::{SOON, connect_from, now_ns, one_installation};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 /// Of one class, each with a request under way all the time.
@@ -111,6 +111,28 @@ fn places_are_as_many_as_the_server_does_more_with() {
     }
 }
 
+/// A burst of requests that cost nothing says little of what the server does with the others.
+#[test]
+fn one_measurement_raises_the_best_rate_by_an_eighth_at_most() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &POLICY.replace("in-service = 1", "in-service = \"auto\""));
+        rig.let_go(1);
+        let pins = rig.front.installation().fief().pins();
+        let (number, mut queue) = fief_bpf::queue::all(pins).unwrap().pop().expect("a queue");
+        // the next answer ends it
+        queue.measured.from_ns = now_ns() - 100_000_000;
+        (queue.measured.answered, queue.measured.drain, queue.measured.best) = (1_000_000, 0, 800);
+        let queues = MapHandle::from_pinned_path(pins.map("queues")).unwrap();
+        queues.update(&number.to_ne_bytes(), queue.bytes(), MapFlags::EXIST).unwrap();
+        assert_eq!(status(rig.ask(low(1), "/cheap")), 200, "{door:?}");
+        assert_eq!(rig.queue().measured.best, 900, "{door:?}: {:?}", rig.queue().measured);
+    }
+}
+
 /// Requests slow each other down, and those of the lower class are held back until the higher one is answered in time.
 #[test]
 fn the_classes_below_get_fewer_places_until_a_latency_holds() {
@@ -198,6 +220,7 @@ fn a_class_that_has_all_places_which_a_latency_leaves_it_waits() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = one_place_below(|policy| Queued::new(door, policy));
         let first = rig.ask(low(1), "/first");
@@ -224,6 +247,7 @@ fn more_than_can_be_kept_of_a_first_packet_is_refused_where_its_class_has_all_pl
         return;
     }
     const REFUSES: &str = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
+    let _one = one_installation();
     let one = format!("GET /many HTTP/1.1\r\nHost: server\r\nX: {}\r\n\r\n", "x".repeat(350));
     // the last one's header begins before, and ends behind
     let many = one.repeat(1 + KEPT / one.len());
@@ -263,6 +287,7 @@ fn a_request_that_cannot_wait_takes_no_place_of_a_class_that_has_all() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     let rig = one_place_below(|policy| Queued::multipath(Door::Kernel, policy));
     let clients = RawClients::new(&rig.front.topology).unwrap();
     let ends = [(RawClients::address(Family::V4, 5), 3000).into(), plain(Family::V4)];

@@ -92,6 +92,7 @@ fn who_asks_without_end_opens_the_queue_to_nobody() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &lasting());
         let pins = rig.front.installation().fief().pins();
@@ -276,17 +277,97 @@ fn who_takes_no_segment_of_the_answer_holds_no_place() {
         mute.window = window;
         rig.clients.send(&mute).unwrap();
         wait_until(SOON, || rig.server.seen().len() > before).unwrap_or_else(|_| panic!("{:?}", counts(&rig)));
-        let next = rig.open(Family::V4);
-        rig.clients.send(&next.segment(PSH | ACK, 0, PAST)).unwrap();
-        if holds {
-            waits(&rig, 1);
-            std::thread::sleep(PLACE);
-            assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
-        } else {
-            // long before it would run out by itself
-            let passes = wait_until(5 * PLACE, || past(&rig));
-            assert!(passes.is_ok(), "{door:?}: {:?}", counts(&rig));
-        }
+        next_waits(&rig, holds);
+    }
+}
+
+/// Whether somebody who asks now waits for the only place, or gets it long before that would run out by itself.
+#[track_caller]
+fn next_waits(rig: &Rig, it_does: bool) {
+    let next = rig.open(Family::V4);
+    rig.clients.send(&next.segment(PSH | ACK, 0, PAST)).unwrap();
+    if it_does {
+        waits(rig, 1);
+        std::thread::sleep(PLACE);
+        assert!(!past(rig), "{:?}", counts(rig));
+    } else {
+        let passes = wait_until(5 * PLACE, || past(rig));
+        assert!(passes.is_ok(), "{:?}", counts(rig));
+    }
+}
+
+/// Its answer is longer than TCP's congestion window at first, of 10 segments.
+const LONG: &[u8] = b"GET /20000 HTTP/1.1\r\nHost: server\r\n\r\n";
+const FULL: usize = 10 * 1448;
+
+/// A client that has so much of the answer to its first request, and acknowledges none of it.
+#[track_caller]
+fn silent<'a>(rig: &'a Rig, before: &[u8], answer: usize) -> RawConnection<'a> {
+    let client = rig.open(Family::V4);
+    rig.clients.send(&client.segment(PSH | ACK, 0, before)).unwrap();
+    let mut heard = 0;
+    while heard < answer {
+        let segment = rig.clients.receive(client.client, SOON);
+        heard += segment.unwrap_or_else(|| panic!("{heard}, {:?}", counts(rig))).payload.len();
+    }
+    wait_until(SOON, || counts(rig).0 == 0).unwrap_or_else(|_| panic!("{:?}", counts(rig)));
+    client
+}
+
+/// Such a client asks again. Whether it holds its place.
+#[track_caller]
+fn asks_without_acknowledging(door: Door, before: &[u8], answer: usize, holds: bool) {
+    let rig = Rig::in_order(door, &lasting());
+    let client = silent(&rig, before, answer);
+    rig.clients.send(&client.segment(PSH | ACK, before.len() as u32, MUTE)).unwrap();
+    wait_until(SOON, || rig.server.seen().len() == 2).unwrap_or_else(|_| panic!("{door:?}: {:?}", counts(&rig)));
+    next_waits(&rig, holds);
+}
+
+/// TCP begins no answer behind one that fills its congestion window.
+#[test]
+fn who_does_not_acknowledge_the_answer_before_holds_no_place() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        asks_without_acknowledging(door, LONG, FULL, false);
+    }
+}
+
+/// As a client does that asks before its acknowledgement of the answer has come: nothing holds the next one back.
+#[test]
+fn who_has_not_acknowledged_a_short_answer_yet_holds_its_place() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        asks_without_acknowledging(door, BEFORE, 1, true);
+    }
+}
+
+#[test]
+fn who_acknowledges_the_answer_before_while_it_waits_holds_its_place() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &lasting());
+        let mut client = silent(&rig, LONG, FULL);
+        let place = take_place(&rig);
+        rig.clients.send(&client.segment(PSH | ACK, LONG.len() as u32, MUTE)).unwrap();
+        waits(&rig, 1);
+        wait_until(SOON, || {
+            client.hear(HEARD).unwrap();
+            client.received().len() > 20_000
+        })
+        .unwrap_or_else(|_| panic!("{door:?}: {}", client.received().len()));
+        rig.clients.send(&place.segment(RST, MUTE.len() as u32, &[])).unwrap();
+        wait_until(SOON, || rig.server.seen().len() == 3).unwrap_or_else(|_| panic!("{door:?}: {:?}", counts(&rig)));
+        next_waits(&rig, true);
     }
 }
 

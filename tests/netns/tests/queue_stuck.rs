@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A server that accepts nothing more: what is next cannot reach it, and who has waited for too long is told so all the same.
+//! A server that accepts nothing more, or is not there: what is next cannot reach it. Who has waited for too long is told so all the same,
+//! and who has a connection goes on.
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use fief_testkit::Family;
+use fief_testkit::{Family, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::{POLICY, low, status};
+use fief_tests_netns::queued::{POLICY, answer_on, ask_on, lasting, low, read_head, status};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 
 /// So many connections the kernel keeps for a server that accepts none, with a backlog of 6; as many places.
 const KEPT: u8 = 7;
@@ -16,13 +22,15 @@ fn who_waits_too_long_is_told_beside_one_that_cannot_go() {
     if !ready() {
         return;
     }
-    let queue = format!("in-service = {KEPT}, length = 200, wait = \"500ms\", stale = \"64ms\"");
+    let _one = one_installation();
+    let queue = format!("in-service = {KEPT}, length = 200, wait = \"500ms\", stale = \"1s\"");
     let policy = POLICY.replace("in-service = 1, length = 200, wait = \"1m\"", &queue).replace("[::]:80", "0.0.0.0:80");
     let front = Front::new(Door::Own, &policy);
     let let_it = front.server_with_queue(i32::from(KEPT) - 1);
     let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
     let kept: Vec<_> = (1..=KEPT).map(ask).collect();
-    // the next one always has time left: each comes soon after the one before
+    // they begin to wait while the places are taken, and half of them come once these have run out, to one that cannot go; the next one
+    // always has time left: each comes soon after the one before
     let asked: Vec<_> = (1..=40)
         .map(|n| {
             std::thread::sleep(Duration::from_millis(50));
@@ -35,4 +43,115 @@ fn who_waits_too_long_is_told_beside_one_that_cannot_go() {
     assert!(asked.into_iter().take(20).all(|stream| status(stream) == 503));
     let_it.send(()).unwrap();
     assert!(kept.into_iter().all(|stream| status(stream) == 200));
+}
+
+/// Answers whatever comes.
+fn answer_all(mut stream: TcpStream) {
+    while let Some(head) = read_head(&mut stream) {
+        let answered = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        if answered.is_err() || head.contains("Connection: close") {
+            return;
+        }
+    }
+}
+
+fn accept_all(listener: &TcpListener) {
+    for stream in listener.incoming().flatten() {
+        std::thread::spawn(move || answer_all(stream));
+    }
+}
+
+/// What the server does not accept holds nobody up whose connection it has.
+#[test]
+fn who_has_a_connection_passes_one_that_is_not_accepted() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    let queue = format!("in-service = {KEPT}, length = 200, wait = \"1m\", stale = \"1s\"");
+    let policy = POLICY.replace("in-service = 1, length = 200, wait = \"1m\"", &queue).replace("[::]:80", "0.0.0.0:80");
+    let front = Front::new(Door::Own, &policy);
+    let listener = front.topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
+    // SAFETY: no pointers are passed. A second listen only changes the length of the queue.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), i32::from(KEPT) - 1) }, 0);
+    let (let_it, go) = channel::<()>();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        std::thread::spawn(move || answer_all(stream));
+        if go.recv().is_ok() {
+            accept_all(&listener);
+        }
+    });
+    let mut has = connect_from(&front.topology.clients, (low(100), 0).into(), plain(Family::V4)).unwrap();
+    ask_on(&mut has, "/before");
+    answer_on(&mut has);
+    let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
+    // one more than the kernel keeps for the server, and than there are places
+    let asked: Vec<_> = (1..=KEPT + 1).map(ask).collect();
+    wait_until(SOON, || front.queue().waiting == 1).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    ask_on(&mut has, "/later");
+    assert!(answer_on(&mut has).starts_with("HTTP/1.1 200 "));
+    // now and then it is on its way to the server
+    wait_until(SOON, || front.queue().waiting == 1).unwrap();
+    let_it.send(()).unwrap();
+    assert!(asked.into_iter().all(|stream| status(stream) == 200));
+}
+
+fn restarting() -> Front {
+    Front::new(Door::Own, &lasting().replace("[::]:80\"", "[::]:80\"\nrestart = \"20s\""))
+}
+
+/// With `restart` those that wait have the server that starts.
+#[test]
+fn who_waits_while_the_server_is_started_anew_is_served_by_the_next_one() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    let front = restarting();
+    let listen = || front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+    let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
+    let listener = listen();
+    let _first = ask(1);
+    let (served, _) = listener.accept().unwrap();
+    let waits = [ask(2), ask(3)];
+    wait_until(SOON, || front.queue().waiting == 2).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    drop((listener, served));
+    // its place is free, and the next one has found nobody
+    wait_until(SOON, || front.queue().stuck_ns > 0).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    assert_eq!(front.queue().class[1].released, 0);
+    let listener = listen();
+    std::thread::spawn(move || accept_all(&listener));
+    assert_eq!(waits.map(status), [200; 2]);
+}
+
+/// Nor do they hold up, until it is there, who has a connection of the former one.
+#[test]
+fn who_has_a_connection_passes_one_that_finds_no_server() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    let front = restarting();
+    let listen = || front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+    let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
+    let listener = listen();
+    let mut has = connect_from(&front.topology.clients, (low(100), 0).into(), plain(Family::V4)).unwrap();
+    ask_on(&mut has, "/before");
+    let (stream, _) = listener.accept().unwrap();
+    std::thread::spawn(move || answer_all(stream));
+    answer_on(&mut has);
+    let _first = ask(1);
+    let (served, _) = listener.accept().unwrap();
+    let waits = [ask(2), ask(3)];
+    wait_until(SOON, || front.queue().waiting == 2).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    drop((listener, served));
+    wait_until(SOON, || front.queue().stuck_ns > 0).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    ask_on(&mut has, "/later");
+    assert!(answer_on(&mut has).starts_with("HTTP/1.1 200 "));
+    // now and then one is on its way to the server
+    wait_until(SOON, || front.queue().waiting == 2).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    let listener = listen();
+    std::thread::spawn(move || accept_all(&listener));
+    assert_eq!(waits.map(status), [200; 2]);
 }

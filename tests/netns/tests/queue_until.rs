@@ -223,3 +223,33 @@ fn an_interim_answer_ends_no_place() {
         rig.wait_for_peace();
     }
 }
+
+/// A request that comes before the first answer goes with the place of its connection, which has that until its end.
+#[test]
+fn a_request_before_the_first_answer_leaves_its_connection_the_place() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting().replace("in-service = 1", "in-service = 1, until = \"close\""));
+        let mut one = rig.connect(low(1));
+        one.set_nodelay(true).unwrap();
+        ask_on(&mut one, "/one");
+        rig.got_all(1);
+        let other = rig.ask(low(2), "/other");
+        rig.wait_for(1);
+        ask_on(&mut one, "/again");
+        rig.let_go(2);
+        for _ in 0..2 {
+            assert!(answer_on(&mut one).starts_with("HTTP/1.1 200 "), "{door:?}");
+        }
+        assert_eq!(rig.got(), ["/one", "/again"], "{door:?}");
+        let queue = rig.queue();
+        assert_eq!((queue.busy, queue.lasting, queue.waiting), (1, 1, 1), "{door:?}");
+        drop(one);
+        rig.let_go(1);
+        assert_eq!(status(other), 200, "{door:?}");
+        rig.wait_for_peace();
+    }
+}
