@@ -24,10 +24,15 @@ static __always_inline void known_init(__u32 id, const char *name)
 	bpf_probe_read_kernel_str(c->name, sizeof(c->name), name);
 }
 
-/* Once, before the first hook is attached: the known containers, and every other slot free. */
+/*
+ * Once, before the first hook is attached: the known containers, and every other slot free. Their generations begin where the loader
+ * says (a->container), so that hardly one is that of a container of an installation before (first_generation in bpf/src/admin.rs has the
+ * limits).
+ */
 static __always_inline int table_init(struct fief_admin *a)
 {
-	__u32 id, last = a->value;
+	__u32 id, last = a->value, generation = a->container.generation;
+	struct fief_container *c;
 
 	known_init(FIEF_ROOT, "root");
 	known_init(FIEF_SYSTEM, "system");
@@ -37,8 +42,10 @@ static __always_inline int table_init(struct fief_admin *a)
 	known_init(FIEF_RETIRED, "retired");
 	known_init(FIEF_USERS, "user");
 	bpf_for (id, FIEF_FIRST_ID, last) {
-		if (bpf_map_push_elem(&free_slots, &id, 0))
+		c = container_at(id);
+		if (!c || bpf_map_push_elem(&free_slots, &id, 0))
 			return -ENFILE;
+		c->generation = generation;
 	}
 	return 0;
 }

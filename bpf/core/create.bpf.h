@@ -99,6 +99,12 @@ static __always_inline int owner_enter(__u32 owner)
 	return err;
 }
 
+/* Whether a name that comes from user space may have it: what is printed of ASCII, but no slash. */
+static __always_inline bool name_may_have(__u8 byte)
+{
+	return byte >= ' ' && byte <= '~' && byte != '/';
+}
+
 /*
  * A child of `below`, with one handle, which is the maker's (FIEF_CONTAINER_*; 0: the caller stores it) as soon as anybody sees
  * it. Global, as container_put. Errors: -EDQUOT quota of the user or of a unit above,

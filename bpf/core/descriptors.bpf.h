@@ -319,7 +319,7 @@ static __always_inline int set_name(struct fief_descriptor *d, void *value, void
 		if (from + i + 1 > (char *)end || !from[i])
 			break;
 		/* one that does not fit is not cut: it would be that of whatever begins in the same way */
-		if (i == FIEF_NAME_LEN - 1 || from[i] == '/' || from[i] < ' ')
+		if (i == FIEF_NAME_LEN - 1 || !name_may_have(from[i]))
 			return -EINVAL;
 	}
 	bpf_for (i, 0, FIEF_NAME_LEN - 1) {

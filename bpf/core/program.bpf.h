@@ -151,6 +151,11 @@ static __always_inline bool program_make(struct task_struct *p, struct fief_ref 
 			return false;
 		c->attributes[0].pass_up = 1;
 		BPF_CORE_READ_STR_INTO(&program, p, comm);
+		/* who names the file may not write to the terminal of whoever reads about it */
+#pragma unroll
+		for (int i = 0; i < TASK_COMM_LEN; i++)
+			if (program[i] && !name_may_have(program[i]))
+				program[i] = '?';
 		BPF_SNPRINTF(c->name, sizeof(c->name), "%s-%d", program, p->tgid);
 		return true;
 	}

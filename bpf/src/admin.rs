@@ -2,6 +2,7 @@
 //! The control plane's operations on the container table: programs that only root can run.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::SystemTime;
 
 use crate::abi;
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -124,7 +125,8 @@ impl Admin {
     }
 
     pub(crate) fn init(&self, containers: u32) -> Result<()> {
-        let mut args = abi::fief_admin { value: containers.into(), ..Default::default() };
+        let container = abi::fief_ref { generation: first_generation(SystemTime::now()), ..Default::default() };
+        let mut args = abi::fief_admin { container, value: containers.into(), ..Default::default() };
         run(&self.init, &mut args).context(|| "cannot set up the container table".into())
     }
 
@@ -265,7 +267,34 @@ pub(crate) fn run(program: &OwnedFd, args: &mut abi::fief_admin) -> std::io::Res
     }
 }
 
+/// Behind which number the generations of an installation begin: the lower, the later it is made, by one in a sixteenth of a second. In
+/// the same slot a container of a later installation has a lower one, and within an installation a later one has a higher one. They are
+/// compared by their difference, since the numbers go round, in eight years.
+///
+/// Limits: that does not hold where a slot is used again more than 16 times a second on average, where the clock was set back in between,
+/// nor over more than half of those years.
+fn first_generation(now: SystemTime) -> u32 {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    ((since.as_nanos() * 16 / 1_000_000_000) as u32).wrapping_neg()
+}
+
 /// Whether an error says that the kernel's table or a quota is full.
 pub fn is_full(error: &Error) -> bool {
     error.kind() == ErrorKind::Full
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_later_installation_has_lower_generations() {
+        let at = |seconds| first_generation(SystemTime::UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 500));
+        for (before, after) in [(0, 1), (1_795_629_600, 1_795_629_601), (1_795_629_600, 1_827_165_600)] {
+            let fell = at(before).wrapping_sub(at(after));
+            assert_eq!(u64::from(fell), (after - before) * 16, "{before} {after}");
+        }
+    }
 }

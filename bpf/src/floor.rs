@@ -81,9 +81,9 @@ fn pins_below(folder: &Path) -> Vec<PathBuf> {
     let entries =
         entries.filter(|entry| !["maps", "programs", "schedule"].contains(&&*entry.file_name().to_string_lossy()));
     entries
-        .flat_map(|entry| match entry.path() {
-            path if path.is_dir() => pins_below(&path),
-            path => vec![path],
+        .flat_map(|entry| match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => pins_below(&entry.path()),
+            false => vec![entry.path()],
         })
         .collect()
 }

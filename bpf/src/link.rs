@@ -137,7 +137,12 @@ fn is_here(pin: &Path, side: Side, interface: u32) -> Option<bool> {
 pub(crate) fn pins_below(folder: &Path) -> Vec<PathBuf> {
     let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let inside = |folder: std::fs::DirEntry| std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
-    folders.flat_map(inside).map(|entry| entry.path()).collect()
+    folders.filter(is_folder).flat_map(inside).map(|entry| entry.path()).collect()
+}
+
+/// No symbolic link leads on to others' files: no pin of ours is one.
+fn is_folder(entry: &std::fs::DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_dir())
 }
 
 /// Removes the folders below this one that are empty.
@@ -183,16 +188,17 @@ fn info(pin: &Path) -> Option<libbpf_sys::bpf_link_info> {
 }
 
 /// Detaches a pinned link at once (the kernel would take its time after the last reference) and removes the pin. One
-/// that is not there is no error.
+/// that is not there is no error, and a symbolic link goes by itself. Errors: it is no pin.
 pub(crate) fn remove(pin: &Path) -> Result<()> {
-    if !pin.exists() {
-        return Ok(());
-    }
-    // one whose target is gone is detached already
-    if let Err(e) = Link::open(pin).and_then(|link| link.detach())
-        && target(pin).is_some()
-    {
-        Err(e).context(|| format!("cannot detach {}", pin.display()))?;
+    let Ok(meta) = pin.symlink_metadata() else { return Ok(()) };
+    if !meta.is_symlink() {
+        let link = Link::open(pin).context(|| format!("cannot open the link {}", pin.display()))?;
+        // one whose target is gone is detached already
+        if let Err(e) = link.detach()
+            && target(pin).is_some()
+        {
+            Err(e).context(|| format!("cannot detach {}", pin.display()))?;
+        }
     }
     std::fs::remove_file(pin).context(|| format!("cannot remove the pin {}", pin.display()))
 }
@@ -201,7 +207,7 @@ pub(crate) fn remove(pin: &Path) -> Result<()> {
 pub(crate) fn remove_below(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path.is_dir() { remove_below(&path)? } else { remove(&path)? }
+        if is_folder(&entry) { remove_below(&path)? } else { remove(&path)? }
     }
     Ok(())
 }
@@ -216,5 +222,26 @@ pub(crate) fn update(pin: &Path, program: BorrowedFd<'_>) -> Result<bool> {
         libc::ENOLINK => Ok(false),
         errno => Err(std::io::Error::from_raw_os_error(errno))
             .context(|| format!("cannot update the link {}", pin.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_removed_that_is_no_pin_or_that_a_link_leads_to() {
+        let [folder, outside] = [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.expect("a folder"));
+        let [file, own] = [outside.path().join("file"), folder.path().join("units/1/file")];
+        std::fs::create_dir_all(folder.path().join("units/1")).expect("folders");
+        let leads = folder.path().join("units/leads");
+        std::os::unix::fs::symlink(outside.path(), &leads).expect("a link");
+        std::fs::write(&file, "kept").expect("a file");
+        assert!(pins_below(&folder.path().join("units")).is_empty());
+        remove_below(folder.path()).expect("folders and a link");
+        assert!(file.exists() && leads.symlink_metadata().is_err());
+        std::fs::write(&own, "kept").expect("a file");
+        remove_below(folder.path()).expect_err("it is no pin");
+        assert!(own.exists());
     }
 }

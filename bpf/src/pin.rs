@@ -22,13 +22,14 @@
 //! ```
 //!
 //! An installation is built below `fief~<pid>` and renamed (bpffs refuses dots in names). The next builder sweeps the remains
-//! of a killed one.
+//! of a killed one. Where bpffs is open to all, as one that is mounted without a mode, users can make folders and links there: nothing
+//! below [`Pins`] is believed or followed that does not lie in a folder of root's, which nobody else can write.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapHandle, Program};
@@ -87,7 +88,12 @@ impl Pins {
 
     /// Whether anything is installed.
     pub fn exist(&self) -> bool {
-        self.root.join("maps").is_dir()
+        is_roots(&self.root) && self.root.join("maps").is_dir()
+    }
+
+    /// Whether something is in their place that is not root's.
+    pub fn are_others(&self) -> bool {
+        self.root.symlink_metadata().is_ok() && !is_roots(&self.root)
     }
 
     /// The scopes of all installations that this user can see, by name.
@@ -101,7 +107,7 @@ impl Pins {
 
     /// Others may keep maps in bpffs too.
     fn are_ours(&self) -> bool {
-        self.map("containers").exists() && self.map("descriptors").exists()
+        self.exist() && self.map("containers").exists() && self.map("descriptors").exists()
     }
 
     /// The pin of a map.
@@ -219,6 +225,8 @@ impl Pins {
         mount_bpffs()?;
         self.sweep()?;
         let root = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
+        // not one that a user has made since
+        new_dir().create(&root).context(|| format!("cannot make the folder {} for pins", root.display()))?;
         for folder in ["maps", "programs", "links", "units", "netns", "interfaces"] {
             make_dir(&root.join(folder))?;
         }
@@ -229,17 +237,20 @@ impl Pins {
     /// Removes every pin. What acts on packets and calls has stopped to when this returns, also if somebody else holds its
     /// link; the rest goes when nothing else holds it. The scope's state is locked.
     pub fn remove(&self) -> Result<()> {
-        self.sweep()?;
+        // older remains that stay keep nothing in force
+        let swept = self.sweep();
         let root = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
         let gone = Self { scope: self.scope.clone(), root };
         // out of force in one step; killed while it removes them, the next one goes on
         match fs::rename(&self.root, &gone.root) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => swept,
             Err(e) => Err(e).context(|| format!("cannot take the pins at {} out of force", self.root.display())),
             Ok(()) => {
-                let acting: BTreeSet<_> = attachment::all().filter_map(|row| row.acts_below(&gone)).collect();
+                // whatever a user put in its place acts on nothing
+                let rows = attachment::all().filter(|_| is_roots(&gone.root));
+                let acting: BTreeSet<_> = rows.filter_map(|row| row.acts_below(&gone)).collect();
                 acting.iter().try_for_each(|folder| link::remove_below(folder))?;
-                remove_tree(&gone.root)
+                remove_tree(&gone.root).and(swept)
             }
         }
     }
@@ -275,8 +286,12 @@ impl Staging {
 
     /// Puts it into force, in one step.
     pub fn commit(mut self) -> Result<()> {
+        if !is_roots(&self.target) {
+            remove_tree(&self.target)?;
+        }
         fs::rename(&self.pins.root, &self.target)
-            .context(|| format!("cannot put the pins into force at {}", self.target.display()))?;
+            .context(|| format!("cannot put the pins into force at {}", self.target.display()))
+            .map_err(|e| e.remedy(format!("if users make folders in {BPFFS}, close it to them: chmod go-w {BPFFS}")))?;
         self.committed = true;
         Ok(())
     }
@@ -293,16 +308,27 @@ impl Drop for Staging {
 
 /// Makes a folder for pins, readable by root alone.
 pub fn make_dir(path: &Path) -> Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .context(|| format!("cannot make the folder {} for pins", path.display()))
+    new_dir().recursive(true).create(path).context(|| format!("cannot make the folder {} for pins", path.display()))
 }
 
-/// Removes a tree of pins; one that is not there is no error.
+fn new_dir() -> fs::DirBuilder {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+/// Whether this is a folder of root's, and no link to one.
+fn is_roots(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == 0)
+}
+
+/// Removes a tree of pins, or what else a user has put there; one that is not there is no error.
 pub fn remove_tree(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
+    let removed = match fs::remove_dir_all(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => fs::remove_file(path),
+        done => done,
+    };
+    match removed {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         done => done.context(|| format!("cannot remove the pins below {}", path.display())),
     }
@@ -336,7 +362,7 @@ fn mount_bpffs() -> Result<()> {
     if is_bpffs(&bpffs()) {
         return Ok(());
     }
-    let remedy = format!("mount it: mount -t bpf bpf {BPFFS}");
+    let remedy = format!("mount it: mount -t bpf -o mode=0700 bpf {BPFFS}");
     if Path::new("/sys/fs/cgroup").read_dir().is_ok_and(|mut dir| dir.next().is_none()) {
         // a fresh sysfs, as `ip netns exec` mounts it
         let what = format!("{BPFFS} is not mounted, and this mount namespace is not the machine's");
@@ -358,5 +384,19 @@ mod tests {
         assert!(
             !["", ".", "..", "a/b", "fief~1", "a b", "\u{e9}", &"a".repeat(SCOPE_MOST + 1)].into_iter().any(is_scope)
         );
+    }
+
+    #[test]
+    fn whatever_is_in_the_place_of_a_tree_is_removed_and_nothing_it_leads_to() {
+        let [folder, outside] = [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.expect("a folder"));
+        let [file, link, tree] = ["file", "link", "tree"].map(|name| folder.path().join(name));
+        fs::write(&file, "").expect("a file");
+        std::os::unix::fs::symlink(outside.path(), &link).expect("a link");
+        fs::create_dir_all(tree.join("below")).expect("folders");
+        for place in [&file, &link, &tree, &tree] {
+            remove_tree(place).expect("whatever it is");
+            assert!(place.symlink_metadata().is_err(), "{}", place.display());
+        }
+        assert!(outside.path().exists());
     }
 }

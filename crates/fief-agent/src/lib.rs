@@ -6,6 +6,9 @@
 //! [`sending`]), into a file for node_exporter ([`textfile`]), and into a record ([`record`]). What has happened ([`events`]) goes to
 //! the system's journal ([`journal`]). It changes nothing of what is in force.
 
+// it panics where nobody reads, or the disk is full
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
+
 pub mod ask;
 mod door;
 mod events;
@@ -25,6 +28,6 @@ mod turns;
 
 pub use journal::reads_standard_error;
 pub use peer::Readers;
-pub use series::MOST_CONTAINERS;
+pub use series::{MOST_CONTAINERS, SeriesOptions};
 pub use serve::{Agent, AgentOptions, Warn};
 pub use turns::Turns;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Error, Write};
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fief::Usage;
 use fief_control::{FrontView, Moment, Snapshot, Status, WhyUnguarded};
@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::series::{self, Series};
+use crate::series::{self, Series, SeriesOptions};
 
 type Result = std::result::Result<(), Error>;
 
@@ -31,8 +31,9 @@ type Counter = (&'static str, fn(&Usage) -> u64);
 #[derive(Debug, Default)]
 pub(crate) struct Scrape {
     pub(crate) in_force: Option<(Arc<Moment>, Arc<Status>)>,
-    /// Containers with series of their own, and series of verdicts by rule.
-    pub(crate) most: usize,
+    /// How old the status is.
+    pub(crate) status_age: Option<Duration>,
+    pub(crate) series: SeriesOptions,
     /// What a record could not write.
     pub(crate) record_failures: Option<u64>,
 }
@@ -126,6 +127,7 @@ impl Collector for Scrape {
         families.gauges(("fief_agent_build_info", None, "Version of the agent."), version)?;
         let in_force = u64::from(self.in_force.is_some());
         families.gauge(("fief_in_force", None, "Whether a policy is in force."), in_force)?;
+        when_read(&mut families, self.status_age)?;
         if let Some(failures) = self.record_failures {
             let about = ("fief_record_failures", None, "Readings that the record could not keep.");
             let none: [(&str, &str); 0] = [];
@@ -133,14 +135,25 @@ impl Collector for Scrape {
         }
         let Some((moment, status)) = &self.in_force else { return Ok(()) };
         let Moment { snapshot, front } = &**moment;
-        let series = Series::of(snapshot, self.most);
+        let series = Series::of(snapshot, self.series);
         policy(&mut families, status)?;
         containers(&mut families, snapshot, &series)?;
         machine(&mut families, snapshot)?;
-        verdicts(&mut families, front, &series, self.most)?;
+        verdicts(&mut families, front, &series, self.series.most)?;
         listeners(&mut families, front)?;
         queues(&mut families, front, &series)
     }
+}
+
+/// A file outlives its agent, and who listens is looked for seldom.
+fn when_read(families: &mut Families, status_age: Option<Duration>) -> Result {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let ages = [("metrics", Some(Duration::ZERO)), ("status", status_age)];
+    let times =
+        ages.into_iter().filter_map(|(what, age)| Some(([("what", what)], now.saturating_sub(age?).as_secs_f64())));
+    let about =
+        "When this was read, and the status that problems, interfaces and the time of the policy are of, since 1970.";
+    families.gauges(("fief_read_timestamp", Some(Unit::Seconds), about), times)
 }
 
 fn policy(families: &mut Families, status: &Status) -> Result {
@@ -172,7 +185,7 @@ fn containers(families: &mut Families, snapshot: &Snapshot, series: &Series) -> 
     let about = (
         "fief_containers_summed",
         None,
-        "Containers with a name that are counted as \"all others\" for want of series.",
+        "Containers that would have series of their own and are counted as \"all others\" for want of room.",
     );
     families.gauge(about, series.left_out as u64)?;
     let by = |label: &'static str, values: [Counter; 2]| {

@@ -5,7 +5,8 @@
 //! a tenth of a CPU at most.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use fief_control::{Charges, Error, ErrorKind, Explanation, Fief, FrontView, Moment, Question, Result, Status};
@@ -18,7 +19,6 @@ pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
 const TIMES_ITS_COST: u32 = 10;
 /// Who follows comes again much sooner, also where a page is kept for long.
 const FOLLOWED: Duration = Duration::from_secs(2);
-const LATELY: Duration = Duration::from_secs(60);
 
 /// A view as JSON: the bytes that its clients get.
 type Page = Kept<Vec<u8>>;
@@ -32,7 +32,7 @@ pub(crate) struct Readings {
     status: Page,
     costs: Page,
     notices: Page,
-    lately: Kept<Status>,
+    looked: Looked<Status>,
     questions: Paced,
     charges: Paced,
 }
@@ -47,7 +47,7 @@ impl Readings {
             status: Kept::at_least(SHORTEST),
             costs: Kept::at_least(SHORTEST),
             notices: Kept::at_least(SHORTEST),
-            lately: Kept::at_least(LATELY),
+            looked: Looked::default(),
             questions: Paced::default(),
             charges: Paced::default(),
         }
@@ -100,25 +100,50 @@ impl Readings {
         page(kept, self.fief.installed(), read)
     }
 
-    /// As it was within a minute: who listens is looked for among the descriptors of all processes.
-    pub(crate) fn status_lately(&self) -> Result<Arc<Status>> {
-        self.lately.get(|| self.fief.status())
+    /// As it was found last, and how long ago: who listens is looked for among the descriptors of all processes, for which no scrape waits
+    /// but the first one of a policy.
+    pub(crate) fn status_lately(&self) -> Result<(Arc<Status>, Duration)> {
+        match self.looked.last_of(self.policy()) {
+            Some(last) => Ok(last),
+            None => Ok((self.status_now()?, Duration::ZERO)),
+        }
+    }
+
+    /// How old that is; `None`: there is none.
+    pub(crate) fn status_age(&self) -> Option<Duration> {
+        self.looked.place().as_ref().map(|found| found.at.elapsed())
+    }
+
+    /// Of a policy that has gone.
+    pub(crate) fn forget_status(&self) {
+        self.looked.forget();
     }
 
     /// As it is now, which [`Readings::status_lately`] has from then on.
     pub(crate) fn status_now(&self) -> Result<Arc<Status>> {
-        self.lately.renew(|| self.fief.status())
+        // first: of what comes into force meanwhile there is another look
+        let policy = self.policy();
+        Ok(self.keep(policy, self.fief.status()?))
+    }
+
+    /// Which one is in force, by its text; `None`: none, or it was removed.
+    fn policy(&self) -> Option<u64> {
+        let text = self.fief.policy_text().ok()??;
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Some(hasher.finish())
+    }
+
+    /// What is left of a first apply that was killed, or what one builds, is nobody's status later.
+    fn keep(&self, policy: Option<u64>, status: Status) -> Arc<Status> {
+        if status.in_force { self.looked.keep(policy, status) } else { Arc::new(status) }
     }
 
     /// The same, with the front door.
     pub(crate) fn status_and_front_now(&self) -> Result<(Arc<Status>, FrontView)> {
-        let mut front = None;
-        let status = self.lately.renew(|| {
-            let (status, now) = self.fief.status_and_front()?;
-            front = Some(now);
-            Ok(status)
-        })?;
-        Ok((status, front.expect("it was read with the status")))
+        let policy = self.policy();
+        let (status, front) = self.fief.status_and_front()?;
+        Ok((self.keep(policy, status), front))
     }
 
     /// Usage and the front door, as they are now. Who hands on what it is made into keeps that.
@@ -193,6 +218,46 @@ impl Paced {
     }
 }
 
+/// What was found last, however old, for those who wait for no look.
+#[derive(Debug)]
+struct Looked<T>(Mutex<Option<Found<T>>>);
+
+#[derive(Debug)]
+struct Found<T> {
+    /// In force when the look began.
+    policy: Option<u64>,
+    of: Arc<T>,
+    at: Instant,
+}
+
+impl<T> Default for Looked<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> Looked<T> {
+    fn place(&self) -> MutexGuard<'_, Option<Found<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, policy: Option<u64>, found: T) -> Arc<T> {
+        let of = Arc::new(found);
+        *self.place() = Some(Found { policy, of: Arc::clone(&of), at: Instant::now() });
+        of
+    }
+
+    fn last_of(&self, policy: Option<u64>) -> Option<(Arc<T>, Duration)> {
+        let place = self.place();
+        let found = place.as_ref().filter(|found| found.policy == policy);
+        found.map(|found| (Arc::clone(&found.of), found.at.elapsed()))
+    }
+
+    fn forget(&self) {
+        *self.place() = None;
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Kept<T> {
     reading: Mutex<Option<Reading<T>>>,
@@ -218,25 +283,11 @@ impl<T> Kept<T> {
         }
         // first, so that there are not two of them at a time
         *kept = None;
-        let reading = self.read(read)?;
-        let of = Arc::clone(&reading.of);
-        *kept = Some(reading);
-        Ok(of)
-    }
-
-    /// Reads, whatever is kept; those who [`Kept::get`] it meanwhile have what was.
-    fn renew(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
-        let reading = self.read(read)?;
-        let of = Arc::clone(&reading.of);
-        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
-        Ok(of)
-    }
-
-    fn read(&self, read: impl FnOnce() -> Result<T>) -> Result<Reading<T>> {
         let begun = Instant::now();
         let of = Arc::new(read()?);
         let now = Instant::now();
-        Ok(Reading { until: now + self.least.max((now - begun) * TIMES_ITS_COST), of })
+        *kept = Some(Reading { until: now + self.least.max((now - begun) * TIMES_ITS_COST), of: Arc::clone(&of) });
+        Ok(of)
     }
 }
 
@@ -246,6 +297,9 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+
+    /// A test that takes so long does not end.
+    const LONG: Duration = Duration::from_secs(60);
 
     /// A view that counts how often it is written.
     struct Counted<'a>(&'a AtomicU32);
@@ -341,7 +395,7 @@ mod tests {
     fn nobody_is_answered_in_the_pause_of_all() {
         let paced = Paced::default();
         let until = |any: Instant| paced.next.lock().expect("nobody asks").any = Some(any);
-        until(Instant::now() + LATELY);
+        until(Instant::now() + LONG);
         assert!(paced.take(Some(1), |_| ()).is_none());
         until(Instant::now());
         assert!(paced.take(Some(1), |_| ()).is_some());
@@ -364,18 +418,36 @@ mod tests {
                 };
                 *turns += u32::from(paced.take(Some(asker), sleeps).is_some());
             }
-            assert!(begun.elapsed() < LATELY, "each has a turn: {turns:?}");
+            assert!(begun.elapsed() < LONG, "each has a turn: {turns:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn what_was_renewed_is_what_is_kept() {
-        let kept = Kept::at_least(LATELY);
-        assert_eq!(*kept.get(|| Ok(1)).expect("read"), 1);
-        let within = kept.renew(|| Ok(*kept.get(|| Ok(5)).expect("nobody waits for who renews") + 1));
-        assert_eq!(*within.expect("read"), 2);
-        assert_eq!(*kept.get(|| Ok(7)).expect("read"), 2);
+    fn a_scrape_has_what_was_found_last_however_long_ago_and_looks_for_nothing() {
+        // nothing is in force in it, so a look fails
+        let readings = Readings::of(Fief::with_scope(&format!("ff-looked-{}", std::process::id())));
+        assert!(readings.status_lately().is_err());
+        let (hour, status) = (LONG * 60, crate::metrics::tests::status());
+        readings.keep(None, status);
+        readings.looked.place().iter_mut().for_each(|found| found.at -= hour);
+        let (last, age) = readings.status_lately().expect("it was found");
+        assert!(last.problems == ["one"] && age >= hour, "{age:?}");
+        readings.forget_status();
+        assert!(readings.status_lately().is_err() && readings.status_age().is_none());
+    }
+
+    #[test]
+    fn a_status_is_kept_for_its_own_policy_and_for_no_half_done_one() {
+        let readings = Readings::of(Fief::with_scope(&format!("ff-kept-{}", std::process::id())));
+        let status = crate::metrics::tests::status;
+        let half = readings.keep(None, Status { in_force: false, ..status() });
+        assert!(!half.in_force && readings.status_age().is_none(), "who asked has it, and nobody else");
+        readings.keep(Some(1), status());
+        let has = |policy| readings.looked.last_of(policy).is_some();
+        assert_eq!([Some(1), Some(2), None].map(has), [true, false, false]);
+        // the text in force is another one here: there is none
+        assert!(readings.status_lately().is_err() && readings.status_age().is_some());
     }
 
     #[test]

@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which containers have series of their own, and where the others are counted. Pure.
 //!
-//! Problem: an application may make a container for each request, of any name; a time series for each would fill the memory of
-//! whoever stores them. And two containers may have one path, which makes a scrape invalid.
-//! How: a container without a name is counted where its usage goes when it ends, so that the series does not fall then. Those with
-//! a name have series up to a bound, the policy's first and then by slot, which is the order of their making as long as slots are
-//! not used again; the rest is one series. One path is one series.
-//! Limits: when one of the chosen ends, the first of the rest moves up, and the sum of the rest falls as a counter that restarts.
+//! Problem: applications and clients make containers, for each request or CGI program say, and name them as they like; a time series
+//! for each name would fill the memory of whoever stores them, and two containers may have one path, which makes a scrape invalid.
+//! How: those have series whose name and place are the operator's or the kernel side's: what is always there, the policy's, those of
+//! units and those of users. All others are counted where their usage goes when they end, so that no series falls then. Those of
+//! applications that have a name have series too if the operator asks for it, but for a path that one of the former has. All of it up to a
+//! bound, the policy's first, then units', users' and applications', each by slot; the rest is one series. One path is one series.
+//! Limits: when one of the chosen ends, the first of the rest moves up, and the sum of the rest falls as a counter that restarts. So
+//! does a series whose container an application moves to another parent, or tells to pass its usage on elsewhere, and one that several
+//! of an application's containers share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use fief::Usage;
+use fief::abi::{FIEF_FIRST_ID, FIEF_MAX_DEPTH, FIEF_RETIRED, FIEF_ROOT, FIEF_USERS};
 use fief_control::{ContainerView, Snapshot};
 
 /// Containers with series of their own, if nothing else is said.
 pub const MOST_CONTAINERS: usize = 1000;
 
-/// All that have none. A container's name has no space.
+/// All that have none. No name of a policy has a space; one that root made with it is a part of them.
 pub(crate) const REST: &str = "all others";
+
+/// Which containers have series of their own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SeriesOptions {
+    /// The most of them; and the most series of verdicts by rule.
+    pub most: usize,
+    /// Those that applications made and named too.
+    pub applications: bool,
+}
 
 /// One value of the label `container`.
 #[derive(Debug, Clone)]
@@ -32,23 +45,26 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) rows: Vec<Row>,
-    /// Containers with a name that have no series of their own.
+    /// Containers for whose series there was no room.
     pub(crate) left_out: usize,
     /// By path.
     places: HashMap<String, usize>,
-    rest: Option<usize>,
 }
 
 impl Series {
-    pub(crate) fn of(snapshot: &Snapshot, most: usize) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, options: SeriesOptions) -> Self {
         let containers = &snapshot.containers;
-        let by_id: HashMap<u32, usize> = containers.iter().enumerate().map(|(at, view)| (view.id, at)).collect();
-        let mut named: Vec<&ContainerView> = containers.iter().filter(|view| !is_nameless(view)).collect();
-        named.sort_by_key(|view| (!view.policy && view.id >= fief::abi::FIEF_FIRST_ID, view.id));
-        let mut series = Self { rows: Vec::new(), left_out: 0, places: HashMap::new(), rest: None };
-        for view in named {
+        let mut tree = Tree::of(containers);
+        if options.applications {
+            tree.name();
+        }
+        let mut own: Vec<&ContainerView> =
+            containers.iter().zip(&tree.own).filter_map(|(view, own)| own.then_some(view)).collect();
+        own.sort_by_key(|view| (turn(view), view.id));
+        let mut series = Self { rows: Vec::new(), left_out: 0, places: HashMap::new() };
+        for view in own {
             if !series.places.contains_key(&view.path) {
-                if series.rows.len() >= most {
+                if series.rows.len() >= options.most {
                     series.left_out += 1;
                     continue;
                 }
@@ -56,8 +72,8 @@ impl Series {
                 series.rows.push(row(view.path.clone()));
             }
         }
-        for view in containers {
-            let place = series.place(&containers[counted_at(containers, &by_id, view)].path);
+        for (at, view) in containers.iter().enumerate() {
+            let place = series.place(&containers[tree.counted_at(at)].path);
             add(&mut series.rows[place], view);
         }
         series
@@ -65,13 +81,12 @@ impl Series {
 
     /// Of the row that counts for a path.
     fn place(&mut self, path: &str) -> usize {
-        if let Some(place) = self.places.get(path) {
+        if let Some(place) = self.places.get(path).or_else(|| self.places.get(REST)) {
             return *place;
         }
-        *self.rest.get_or_insert_with(|| {
-            self.rows.push(row(REST.to_owned()));
-            self.rows.len() - 1
-        })
+        self.rows.push(row(REST.to_owned()));
+        self.places.insert(REST.to_owned(), self.rows.len() - 1);
+        self.rows.len() - 1
     }
 
     /// The label of what is known of a container by its path.
@@ -99,22 +114,80 @@ fn is_nameless(view: &ContainerView) -> bool {
     last.strip_prefix('#').is_some_and(|slot| slot.parse() == Ok(view.id))
 }
 
-/// Position of the container with a name that has its usage, once it has ended.
-fn counted_at(containers: &[ContainerView], by_id: &HashMap<u32, usize>, view: &ContainerView) -> usize {
-    let at = |id: u32| by_id.get(&id).copied();
-    let mut here = at(view.id).unwrap_or(0);
-    // the depth of the tree is bounded; a loop in a torn snapshot is not
-    for _ in 0..=fief::abi::FIEF_MAX_DEPTH {
-        let view = &containers[here];
-        if !is_nameless(view) {
-            return here;
-        }
-        match view.parent.and_then(at).filter(|_| view.attributes.pass_up) {
-            Some(parent) => here = parent,
-            None => break,
-        }
+/// Of an application's.
+const LAST_TURN: u32 = 3;
+
+/// Whose series come first.
+fn turn(view: &ContainerView) -> u32 {
+    if view.policy || view.id < FIEF_FIRST_ID {
+        0
+    } else if view.unit {
+        1
+    } else if view.parent == Some(FIEF_USERS) {
+        2
+    } else {
+        LAST_TURN
     }
-    at(fief::abi::FIEF_RETIRED).unwrap_or(here)
+}
+
+/// The way up from each container, and which have series if there is room.
+struct Tree<'s> {
+    containers: &'s [ContainerView],
+    by_id: HashMap<u32, usize>,
+    /// Those that live.
+    by_path: HashMap<&'s str, usize>,
+    own: Vec<bool>,
+}
+
+impl<'s> Tree<'s> {
+    fn of(containers: &'s [ContainerView]) -> Self {
+        let by_id = containers.iter().enumerate().map(|(at, view)| (view.id, at)).collect();
+        let mut tree = Self { containers, by_id, by_path: HashMap::new(), own: Vec::new() };
+        let living = containers.iter().enumerate().filter(|(_, view)| view.state != "ended");
+        tree.by_path = living.map(|(at, view)| (view.path.as_str(), at)).collect();
+        // below an application's container the path is that one's
+        tree.own =
+            (0..containers.len()).map(|at| tree.way_up(at).all(|at| turn(&containers[at]) < LAST_TURN)).collect();
+        tree
+    }
+
+    /// Has those of applications with a name have series too.
+    fn name(&mut self) {
+        let taken: HashSet<&str> =
+            self.containers.iter().zip(&self.own).filter_map(|(view, own)| own.then_some(view.path.as_str())).collect();
+        let named = |view: &ContainerView| !is_nameless(view) && !taken.contains(view.path.as_str());
+        self.own.iter_mut().zip(self.containers).for_each(|(own, view)| *own |= named(view));
+    }
+
+    /// A container, and those above it that usage may go to. One whose parent has ended says no more than its path.
+    fn way_up(&self, at: usize) -> impl Iterator<Item = usize> {
+        let above = move |&at: &usize| {
+            let view = &self.containers[at];
+            match view.parent {
+                Some(FIEF_ROOT) => None,
+                Some(parent) => self.by_id.get(&parent).copied(),
+                None => {
+                    let above = std::iter::successors(Some(view.path.as_str()), |path| Some(path.rsplit_once('/')?.0));
+                    above.skip(1).find_map(|path| self.by_path.get(path).copied())
+                }
+            }
+        };
+        // the depth of the tree is bounded; a loop in a torn snapshot is not
+        std::iter::successors(Some(at), above).take(FIEF_MAX_DEPTH as usize + 1)
+    }
+
+    /// The container with a series that has the usage of another one, once that has ended.
+    fn counted_at(&self, at: usize) -> usize {
+        for here in self.way_up(at) {
+            if self.own[here] {
+                return here;
+            }
+            if !self.containers[here].attributes.pass_up {
+                break;
+            }
+        }
+        self.by_id.get(&FIEF_RETIRED).copied().unwrap_or(at)
+    }
 }
 
 #[cfg(test)]
@@ -164,56 +237,122 @@ pub(crate) mod tests {
         series.rows.iter().map(|row| (row.container.as_str(), row.usage.thread_ns)).collect()
     }
 
-    #[test]
-    fn one_without_a_name_is_counted_where_its_usage_goes() {
-        let mut lost = container("shop/#72", 72, Some(8), 1000);
-        lost.attributes.pass_up = false;
-        let retired = container("retired", fief::abi::FIEF_RETIRED, None, 5);
-        let of = |containers| Series::of(&snapshot(containers), 10);
-        let before = of(vec![
-            retired.clone(),
-            container("shop", 8, None, 1),
-            container("shop/#70", 70, Some(8), 10),
-            container("shop/#70/#71", 71, Some(70), 100),
-            lost,
-        ]);
-        assert_eq!(times(&before), [("retired", 1005), ("shop", 111)]);
-        let mut retired = retired;
-        retired.usage.thread_ns = 1005;
-        let after = of(vec![retired, container("shop", 8, None, 111)]);
-        assert_eq!(times(&after), times(&before), "no counter falls when they end");
+    /// Of an application's.
+    fn made(path: &str, id: u32, parent: Option<u32>, thread_ns: u64) -> ContainerView {
+        ContainerView { policy: false, ..container(path, id, parent, thread_ns) }
+    }
+
+    fn series(containers: Vec<ContainerView>, most: usize) -> Series {
+        Series::of(&snapshot(containers), SeriesOptions { most, applications: false })
+    }
+
+    fn with_applications(containers: Vec<ContainerView>, most: usize) -> Series {
+        Series::of(&snapshot(containers), SeriesOptions { most, applications: true })
     }
 
     #[test]
-    fn what_is_beyond_the_bound_is_one_series_and_said() {
-        let mut own = container("zeta", 9, None, 4);
-        own.policy = false;
-        let mut all = vec![own, container("a", 10, None, 1), container("b", 11, None, 2)];
-        all.extend((0..50).map(|n| {
-            let mut view = container(&format!("c{n}"), 100 + n, None, 1);
-            view.policy = false;
-            view
-        }));
-        let series = Series::of(&snapshot(all), 3);
-        assert_eq!(times(&series), [("a", 1), ("b", 2), ("zeta", 4), (REST, 50)], "the policy's come first");
-        assert_eq!(series.left_out, 50);
-        assert_eq!((series.label("a"), series.label("c7"), series.label("gone")), ("a", REST, REST));
+    fn what_applications_make_is_counted_where_its_usage_goes_whatever_its_name() {
+        let retired = container("retired", FIEF_RETIRED, None, 5);
+        for names in [["#70", "#71", "#72", "#73", "#74"], ["cgi-4711", "gold", "x", "shop", "shop"]] {
+            let [a, b, c, d, e] = names;
+            let (a, d) = (format!("shop/{a}"), format!("shop/{d}"));
+            let mut lost = made(&format!("shop/{c}"), 72, Some(8), 1000);
+            lost.attributes.pass_up = false;
+            // its parent, between it and the policy's, has ended
+            let mut orphan = made(&format!("{d}/x"), 73, None, 10_000);
+            orphan.state = "orphan";
+            let top = made(&format!("top-{e}"), 74, Some(FIEF_ROOT), 100_000);
+            let before = series(
+                vec![
+                    container("root", FIEF_ROOT, None, 0),
+                    retired.clone(),
+                    container("shop", 8, None, 1),
+                    container("shop/gold", 9, Some(8), 7),
+                    made(&a, 70, Some(8), 10),
+                    made(&format!("{a}/{b}"), 71, Some(70), 100),
+                    lost,
+                    orphan,
+                    top,
+                ],
+                10,
+            );
+            let counted = [("root", 0), ("retired", 101_005), ("shop", 10_111), ("shop/gold", 7)];
+            assert_eq!(times(&before), counted);
+            assert_eq!((before.label(&a), before.left_out), (REST, 0));
+            let after = series(
+                vec![
+                    container("root", FIEF_ROOT, None, 0),
+                    container("retired", FIEF_RETIRED, None, 101_005),
+                    container("shop", 8, None, 10_111),
+                    container("shop/gold", 9, Some(8), 7),
+                ],
+                10,
+            );
+            assert_eq!(times(&after), counted, "no counter falls when they end");
+        }
+    }
+
+    #[test]
+    fn a_name_of_the_policys_is_nobody_elses() {
+        // a thread at home in `shop` makes a child that is called as the class is
+        let twin = made("shop/gold", 70, Some(8), 1000);
+        let both = vec![container("shop", 8, None, 1), container("shop/gold", 9, Some(8), 7), twin];
+        for series in [series(both.clone(), 10), with_applications(both, 10)] {
+            assert_eq!(times(&series), [("shop", 1001), ("shop/gold", 7)]);
+        }
+    }
+
+    #[test]
+    fn what_stands_below_an_applications_container_has_its_path_and_no_series() {
+        // root made a folder there
+        let unit = ContainerView { unit: true, ..made("shop/tenant/own", 71, Some(70), 100) };
+        let all = vec![container("shop", 8, None, 1), made("shop/tenant", 70, Some(8), 10), unit];
+        assert_eq!(times(&series(all, 10)), [("shop", 111)]);
+    }
+
+    #[test]
+    fn the_policys_come_first_then_units_then_users_then_applications() {
+        let mut all = vec![
+            container("user", FIEF_USERS, None, 0),
+            made("user/1000", 8, Some(FIEF_USERS), 3),
+            ContainerView { unit: true, ..made("nginx.service", 200, None, 2) },
+            container("a", 300, None, 1),
+        ];
+        all.extend((0..50).map(|n| made(&format!("c{n}"), 9 + n, None, 1)));
+        let always = [("user", 0), ("a", 1), ("nginx.service", 2), ("user/1000", 3)];
+        let four = with_applications(all.clone(), 4);
+        assert_eq!(times(&four), [&always[..], &[(REST, 50)]].concat());
+        assert_eq!(four.left_out, 50);
+        assert_eq!((four.label("a"), four.label("c7"), four.label("gone")), ("a", REST, REST));
+        let six = with_applications(all, 6);
+        assert_eq!(times(&six), [&always[..], &[("c0", 1), ("c1", 1), (REST, 48)]].concat());
     }
 
     #[test]
     fn one_path_is_one_series_whoever_bears_it() {
-        let twice = vec![container("shop/x", 70, None, 1), container("shop/x", 71, None, 2)];
-        assert_eq!(times(&Series::of(&snapshot(twice), 10)), [("shop/x", 3)]);
-        let liar = vec![container("shop/#9", 70, None, 1), container("all", 71, None, 2)];
-        assert_eq!(times(&Series::of(&snapshot(liar), 10)).len(), 2, "a name that looks like a slot is a name");
+        let twice = vec![made("shop/x", 70, None, 1), made("shop/x", 71, None, 2)];
+        assert_eq!(times(&with_applications(twice, 10)), [("shop/x", 3)]);
+        let liar = vec![made("shop/#9", 70, None, 1), container("all", 71, None, 2)];
+        assert_eq!(times(&with_applications(liar, 10)).len(), 2, "a name that looks like a slot is a name");
+        let rest = ContainerView { unit: true, ..made(REST, 70, None, 1) };
+        assert_eq!(times(&series(vec![rest, container("a", 71, None, 2)], 1)), [("a", 2), (REST, 1)]);
+        let rest = ContainerView { unit: true, ..made(REST, 70, None, 1) };
+        let made = made("b", 71, None, 2);
+        assert_eq!(times(&series(vec![rest, made], 9)), [(REST, 3)], "nothing is there twice");
     }
 
     #[test]
     fn nothing_is_lost() {
-        let all: Vec<_> = (8..2000).map(|id| container(&format!("c{}", id % 700), id, Some(id / 2), 1)).collect();
+        let all: Vec<_> = (8..2000)
+            .map(|id| ContainerView {
+                policy: id % 3 == 0,
+                ..container(&format!("c{}", id % 700), id, Some(id / 2), 1)
+            })
+            .collect();
         for most in [0, 1, 10, 5000] {
-            let sum: u64 = Series::of(&snapshot(all.clone()), most).rows.iter().map(|row| row.usage.thread_ns).sum();
-            assert_eq!(sum, 1992, "{most}");
+            for series in [series(all.clone(), most), with_applications(all.clone(), most)] {
+                assert_eq!(series.rows.iter().map(|row| row.usage.thread_ns).sum::<u64>(), 1992, "{most}");
+            }
         }
     }
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The agent: what it answers at its sockets, and what it writes at each turn, until it is told to end.
 
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
+use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result, cpu_spent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,11 +24,14 @@ use crate::pages::{self, Pages};
 use crate::peer::Readers;
 use crate::reading::{self, Readings};
 use crate::record::{Folder, Keeper, RecorderOptions};
+use crate::series::SeriesOptions;
 use crate::textfile;
 use crate::turns::Turns;
 
-/// More often than a status is kept for.
+/// Between two looks at who listens, unless they are costly: how many descriptors there are is for others to say.
 const LOOKS: Duration = Duration::from_secs(45);
+/// Two thousandths of a CPU; the bound of the agent is five, with its scrapes and the journal's looks.
+const TIMES_A_LOOK: u32 = 500;
 
 /// What an agent does besides serving at its socket.
 #[derive(Debug, Clone)]
@@ -41,7 +45,7 @@ pub struct AgentOptions {
     /// Between two writes of that file.
     pub textfile_interval: Duration,
     /// Containers with series of their own, and series of verdicts by rule.
-    pub series: usize,
+    pub series: SeriesOptions,
     /// What happens is written to the system's journal.
     pub journal: bool,
     /// Where usage is recorded, and how.
@@ -58,26 +62,33 @@ pub struct Agent {
     answers: Arc<Answers>,
     address: Option<SocketAddr>,
     keeper: Option<Keeper>,
+    textfile_failed: bool,
     warn: Warn,
-    /// Ends who looks by itself.
-    _looks: Sender<()>,
+    /// Ends those who look by themselves.
+    _looks: Vec<Sender<()>>,
 }
 
 #[derive(Debug)]
 struct Answers {
     readings: Readings,
     pages: Pages,
-    series: usize,
+    series: SeriesOptions,
     records: bool,
     record_failures: AtomicU64,
 }
 
 impl Agent {
     /// Serves from now on. Errors: another agent does; an address or a folder cannot be had. A policy in force that
-    /// cannot be read, as one of another version, is no error: `warn` is told, and the agent serves on.
+    /// cannot be read, as one of another version, and a full disk are no errors: `warn` is told, and the agent serves on.
     pub fn start(fief: Fief, options: AgentOptions, warn: Warn) -> Result<Self> {
         memory::keep_little();
         let place = fief.agent_place()?;
+        let cannot = |what: String| move |error: io::Error| Error::new(ErrorKind::Other, format!("{what}: {error}"));
+        if let Some(folder) = &options.textfile {
+            // what one that was killed has left, whatever fails from here on
+            textfile::remove(folder);
+            fs::read_dir(folder).map(drop).map_err(cannot(cannot_write(folder)))?;
+        }
         let keeper = options.record.clone().map(|(folder, options)| Keeper::open(folder, options)).transpose()?;
         let answers = Arc::new(Answers {
             readings: Readings::of(fief),
@@ -87,7 +98,6 @@ impl Agent {
             record_failures: AtomicU64::new(0),
         });
         let socket = place.socket().to_owned();
-        let cannot = |what: String| move |error: io::Error| Error::new(ErrorKind::Other, format!("{what}: {error}"));
         // who connects is asked for the user, so it does not matter what the mode is until it is set
         let listener = UnixListener::bind(&socket).map_err(cannot(format!("cannot make {}", socket.display())))?;
         options.readers.admit(&socket).map_err(cannot(format!("cannot set the mode of {}", socket.display())))?;
@@ -107,18 +117,26 @@ impl Agent {
             let metrics = Arc::new(move |request: &Request| some.answer_anybody(request));
             Door::Loopback(listener).open(metrics).map_err(cannot(what()))?;
         }
-        let (looks, ended) = channel();
         let journal = options.journal.then(|| Journal::open(answers.readings.fief.pins().scope())).transpose();
         let journal = journal.map_err(cannot("cannot reach the system's journal".to_owned()))?;
-        let (all, tell) = (Arc::clone(&answers), Arc::clone(&warn));
-        let look = move || match journal {
-            Some(journal) => journal.keep(&all.readings, &ended),
-            None => all.look(&ended, &*tell),
+        let (all, tell, is_told) = (Arc::clone(&answers), Arc::clone(&warn), journal.is_some());
+        // the journal tells what fails
+        let look = move |ended: Receiver<()>| {
+            let warn = |problem: &str| {
+                if !is_told {
+                    tell(problem);
+                }
+            };
+            all.look(&ended, &warn);
         };
-        let started = std::thread::Builder::new().name("fief-look".to_owned()).spawn(look);
-        started.map_err(cannot("cannot start a thread".to_owned()))?;
-        let agent = Self { place, options, answers, address, keeper, warn, _looks: looks };
-        agent.renew_textfile()?;
+        let mut looks = vec![spawn("fief-look", look).map_err(cannot("cannot start a thread".to_owned()))?];
+        if let Some(journal) = journal {
+            let all = Arc::clone(&answers);
+            let keep = move |ended: Receiver<()>| journal.keep(&all.readings, &ended);
+            looks.push(spawn("fief-journal", keep).map_err(cannot("cannot start a thread".to_owned()))?);
+        }
+        let mut agent = Self { place, options, answers, address, keeper, textfile_failed: false, warn, _looks: looks };
+        agent.renew_textfile();
         memory::forget_start();
         Ok(agent)
     }
@@ -140,7 +158,6 @@ impl Agent {
         let mut record = record.map(|interval| Turns::every(interval, Instant::now()));
         let textfile = self.options.textfile.as_ref().map(|_| self.options.textfile_interval);
         let mut textfile = textfile.map(|interval| Turns::every(interval, Instant::now() + interval));
-        let mut textfile_failed = false;
         loop {
             let next = [&record, &textfile].into_iter().flatten().map(Turns::wait).min();
             if wait(next) {
@@ -152,11 +169,7 @@ impl Agent {
                 self.answers.record_failures.store(keeper.failures(), Ordering::Relaxed);
             }
             if textfile.as_mut().is_some_and(Turns::is_due) {
-                let written = self.renew_textfile();
-                if let Some(error) = written.as_ref().err().filter(|_| !textfile_failed) {
-                    warn(&error.to_string());
-                }
-                textfile_failed = written.is_err();
+                self.renew_textfile();
             }
         }
         if let Some(folder) = &self.options.textfile {
@@ -169,16 +182,25 @@ impl Agent {
 
     /// If there is to be one. Metrics that cannot be read are told by `Answers::look`; the file goes, so that nobody takes old numbers
     /// for new ones.
-    fn renew_textfile(&self) -> Result<()> {
-        let Some(folder) = &self.options.textfile else { return Ok(()) };
-        let Ok(page) = self.answers.page(Format::Text) else {
-            textfile::remove(folder);
-            return Ok(());
-        };
+    fn renew_textfile(&mut self) {
+        let Some(folder) = &self.options.textfile else { return };
+        let Ok(page) = self.answers.page(Format::Text) else { return textfile::remove(folder) };
         let written = textfile::write(folder, |to| to.write_all(&page));
-        let what = || format!("cannot write the metrics into {}", folder.display());
-        written.map_err(|error| Error::new(ErrorKind::Other, format!("{}: {error}", what())))
+        if let Some(error) = written.as_ref().err().filter(|_| !self.textfile_failed) {
+            (self.warn)(&format!("{}: {error}", cannot_write(folder)));
+        }
+        self.textfile_failed = written.is_err();
     }
+}
+
+fn cannot_write(folder: &Path) -> String {
+    format!("cannot write the metrics into {}", folder.display())
+}
+
+/// A thread that ends once what is returned is dropped, or soon behind that.
+fn spawn(name: &str, look: impl FnOnce(Receiver<()>) + Send + 'static) -> io::Result<Sender<()>> {
+    let (looks, ended) = channel();
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || look(ended)).map(|_| looks)
 }
 
 impl Answers {
@@ -230,20 +252,36 @@ impl Answers {
         }
     }
 
-    /// Who listens is looked for among the descriptors of all processes, which no scrape is to wait for.
-    fn look(&self, ended: &Receiver<()>, warn: &(dyn Fn(&str) + Send + Sync)) {
-        let mut failed = false;
+    /// Who listens is looked for among the descriptors of all processes, which no scrape is to wait for. The journal looks too, and more
+    /// seldom if that is costly.
+    fn look(&self, ended: &Receiver<()>, warn: &dyn Fn(&str)) {
+        let (mut failed, mut spent, mut pause) = (false, cpu_spent(), Duration::ZERO);
         loop {
-            let read = if self.readings.fief.installed() { self.readings.status_now().err() } else { None };
-            let error = read.filter(|error| error.kind() != ErrorKind::NotFound);
-            if let Some(error) = error.as_ref().filter(|_| !failed) {
-                warn(&error.to_string());
+            let age = self.readings.status_age().unwrap_or(Duration::MAX);
+            let mut wait = pause.saturating_sub(age);
+            if wait.is_zero() {
+                failed = self.look_now(failed, warn);
+                let before = std::mem::replace(&mut spent, cpu_spent());
+                pause = LOOKS.max((spent - before) * TIMES_A_LOOK);
+                wait = pause;
             }
-            failed = error.is_some();
-            if !matches!(ended.recv_timeout(LOOKS), Err(RecvTimeoutError::Timeout)) {
+            if !matches!(ended.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
                 return;
             }
         }
+    }
+
+    /// Whether it failed.
+    fn look_now(&self, failed: bool, warn: &dyn Fn(&str)) -> bool {
+        if !self.readings.fief.in_force() {
+            self.readings.forget_status();
+            return false;
+        }
+        let error = self.readings.status_now().err().filter(|error| error.kind() != ErrorKind::NotFound);
+        if let Some(error) = error.as_ref().filter(|_| !failed) {
+            warn(&error.to_string());
+        }
+        error.is_some()
     }
 
     fn page(&self, format: Format) -> Result<Arc<Vec<u8>>> {
@@ -256,12 +294,19 @@ impl Answers {
 
     fn scrape(&self) -> Result<Scrape> {
         let read = self.readings.moment().and_then(|moment| Ok((Arc::new(moment), self.readings.status_lately()?)));
-        let in_force = match read {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            read => Some(read?),
+        let (in_force, status_age) = match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.readings.forget_status();
+                (None, None)
+            }
+            read => {
+                let (moment, (status, age)) = read?;
+                (Some((moment, status)), Some(age))
+            }
         };
         let failures = self.record_failures.load(Ordering::Relaxed);
-        Ok(Scrape { in_force, most: self.series, record_failures: self.records.then_some(failures) })
+        let record_failures = self.records.then_some(failures);
+        Ok(Scrape { in_force, status_age, series: self.series, record_failures })
     }
 }
 

@@ -71,6 +71,7 @@ mod tests {
             servers,
         };
         let status = Status {
+            in_force: true,
             policy: None,
             since: None,
             mode: Some(Mode::Enforce),

@@ -201,10 +201,12 @@ pub fn no_listener(wanted: &str, names: &[&str], policy: &str) -> Failure {
     Failure::new(fief_control::no_listener(wanted, names, policy))
 }
 
-/// Position of a container.
+/// Position of a container. In an old record, another one can have the path of a policy's.
 pub fn find(snapshot: &Snapshot, path: &str) -> Result<usize> {
     let wanted = path.strip_prefix('/').unwrap_or(path);
-    snapshot.containers.iter().position(|view| view.path == wanted || view.path == path).ok_or_else(|| {
+    let views = snapshot.containers.iter().enumerate();
+    let found = views.filter(|(_, view)| view.path == wanted || view.path == path);
+    found.min_by_key(|(_, view)| !view.policy).map(|(at, _)| at).ok_or_else(|| {
         let paths = snapshot.containers.iter().map(|view| view.path.as_str());
         let advice = match fief_policy::nearest_path(wanted, paths) {
             Some(path) => format!("did you mean {path}? `fief ls` lists all"),
@@ -231,6 +233,14 @@ mod tests {
         assert!(failure.to_string().contains("did you mean shop/gold?"), "{failure}");
         let failure = find(&snapshot, "tenant").expect_err("no such path");
         assert_eq!(failure.to_string(), "no container is called tenant; `fief ls` lists all");
+    }
+
+    #[test]
+    fn a_path_is_the_policys_whoever_has_it_too() {
+        let mut namesake = sample::container("shop/vip", 9, Some(8));
+        namesake.policy = false;
+        let vip = sample::container("shop/vip", 10, Some(8));
+        assert_eq!(find(&sample::snapshot(vec![namesake, vip]), "shop/vip").ok(), Some(1));
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //! The command `fief`. A table of contents: `cli` has the words, each command has a file below `commands`, `failure`
 //! prints what went wrong.
 
+// it panics where nobody reads, or the disk is full
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
+
 mod brief;
 mod charged;
 mod cli;
@@ -50,7 +53,9 @@ fn main() -> ExitCode {
 /// (a filter as of the crate tracing-subscriber: `debug`, `fief_bpf=debug`), on standard error.
 fn log() {
     let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("FIEF_LOG") else { return };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
+    // it would tell that on standard error, and panic
+    log.log_internal_errors(false).init();
 }
 
 fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::failure::{Failure, RUN_FAILED, RUN_NOT_FOUND, RUN_REFUSED, Result};
-use crate::output::printable;
+use crate::output::{printable, say};
 
 /// A failure of ours has no code that a server's could be taken for.
 pub fn with_codes_of_env<T>(done: Result<T>) -> Result<T> {
@@ -24,7 +24,7 @@ pub fn ended(code: i32) -> ExitCode {
 
 /// On standard error: standard output is the server's.
 pub fn tell(note: &str) {
-    eprintln!("fief: note: {}", printable(note));
+    say(format_args!("note: {}", printable(note)));
 }
 
 /// Where the kernel would find the program of a server.

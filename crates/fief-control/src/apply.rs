@@ -202,7 +202,8 @@ impl Fief {
     /// the other without their front door. Errors: [`ErrorKind::Exists`].
     pub fn refuse_elsewhere(&self, here: bool) -> Result<()> {
         let own = Namespace::of_caller()?.inode;
-        let other = open::steered(self.pins()).map(|netns| netns.inode);
+        let steered = if self.installed() { open::steered(self.pins()) } else { None };
+        let other = steered.map(|netns| netns.inode);
         let other = other.filter(|netns| *netns != own && open::is_there(self.pins(), *netns));
         let Some(other) = other.filter(|_| !here) else { return Ok(()) };
         // a process that sees neither its name nor its processes cannot name a way to it

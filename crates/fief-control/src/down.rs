@@ -78,6 +78,13 @@ impl Fief {
 
     /// Removes whatever an installation, or a part of one, has left on the machine.
     pub(crate) fn remove_all(&self) -> Result<()> {
+        // what a user put in the place of the pins is not to be read; whatever else stays, the removal below tells
+        if self.pins().are_others()
+            && let Err(e) = self.pins().remove()
+            && self.pins().are_others()
+        {
+            return self.restore_all_sysctls().and(Err(e));
+        }
         // the pins of its clock tell where its links are
         let ticks = ingress::standing(self.pins()).into_iter().filter(|stand| stand.part == Part::Ticks);
         // a failure must not keep the rest up
@@ -92,12 +99,15 @@ impl Fief {
         // who administers the network namespace that they are in can keep them there, but nothing else up
         let interfaces = self.remove_lanes().and(self.retire_ticks(None));
         schedule::remove(self.pins())?;
-        self.pins().remove()?;
-        // nothing is in force any more: what fails from here on must not keep the rest up
+        let removed = self.pins().remove();
+        if self.installed() {
+            return removed;
+        }
+        // nothing is in force any more: what fails from here on, or has left remains, must not keep the rest up
         let groups = self.remove_groups();
         let emptied = self.remove_cgroups();
         let forgotten = self.forget();
-        interfaces.and(groups).and(emptied).and(forgotten)
+        interfaces.and(removed).and(groups).and(emptied).and(forgotten)
     }
 
     fn remove_cgroups(&self) -> Result<()> {

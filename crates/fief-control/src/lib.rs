@@ -4,6 +4,9 @@
 //! Everything it builds lives in the kernel, pinned, and needs no process of ours. A lock serialises changes of the state, and
 //! each comes into force in one step, so that a kill at any moment leaves the old or the new state.
 
+// it panics where nobody reads, or the disk is full
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
+
 mod activation;
 mod admit;
 mod agent;
@@ -99,6 +102,7 @@ pub use mounts::{Mounted, mounted_at};
 pub use notices::{Notice, Recent, Told};
 pub use operate::{Attribute, Holder, Node, Reference};
 pub use origin::Origin;
+pub use patience::cpu_spent;
 pub use probe::{Feature, Probe};
 pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView, Waits};
 pub use run::{RunOptions, guard_main};
@@ -110,6 +114,9 @@ pub use verdicts::{FrontView, LoadView, ShutOut, VerdictView};
 pub use watch::{ChargeSource, ChargedThread, Charges, Watch, Why};
 
 use fief_bpf::pin::Pins;
+
+pub(crate) const NO_POLICY: &str = "no policy has come into force: the first `fief apply` was killed, or is at work";
+pub(crate) const NO_POLICY_REMEDY: &str = "apply a policy, or take down what is left of it: fief down";
 
 /// One installation of Fief on this machine.
 #[derive(Debug, Clone)]
@@ -133,6 +140,21 @@ impl Fief {
         self.pins.exist()
     }
 
+    /// Whether a policy has come into force: not while the first one is built, nor after that was killed.
+    pub fn in_force(&self) -> bool {
+        // what cannot be read is another version's
+        self.installed() && !matches!(fief_bpf::table::control(&self.pins), Ok(control) if control.epoch == 0)
+    }
+
+    /// The same once who is building the first one has done so.
+    pub fn comes_in_force(&self) -> Result<bool> {
+        if self.in_force() || !self.installed() {
+            return Ok(self.in_force());
+        }
+        let _lock = self.lock()?;
+        Ok(self.in_force())
+    }
+
     /// The scopes of all installations in force that this user can see.
     pub fn scopes() -> Vec<String> {
         Pins::all()
@@ -141,6 +163,12 @@ impl Fief {
     /// Where its state is pinned.
     pub fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// Errors: [`ErrorKind::NotFound`] with the remedy, if no policy has come into force.
+    pub(crate) fn require_in_force(&self) -> Result<()> {
+        self.require_installed()?;
+        if self.in_force() { Ok(()) } else { Err(Error::new(ErrorKind::NotFound, NO_POLICY).remedy(NO_POLICY_REMEDY)) }
     }
 
     /// Errors: [`ErrorKind::NotFound`] with the remedy, if nothing is in force.

@@ -17,9 +17,9 @@ pub struct Moment {
 }
 
 impl Fief {
-    /// Reads both. Changes nothing.
+    /// Reads both. Changes nothing. Errors: [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) no policy has come into force.
     pub fn moment(&self) -> Result<Moment> {
-        self.require_installed()?;
+        self.require_in_force()?;
         let table = Table::open(self.pins())?;
         let names = Names::read(self, &table)?;
         let snapshot = self.snapshot_of(&table, names.tree())?;
@@ -27,7 +27,7 @@ impl Fief {
     }
     /// What [`Fief::status`] and [`Fief::front`] have. Changes nothing.
     pub fn status_and_front(&self) -> Result<(Status, FrontView)> {
-        self.require_installed()?;
+        self.require_in_force()?;
         let table = Table::open(self.pins())?;
         let names = Names::read(self, &table)?;
         Ok((self.status_of(&table, &names)?, self.front_of(&names)?))

@@ -133,7 +133,7 @@ pub(crate) fn within<T: Send>(netns: impl Into<Known>, work: impl FnOnce() -> Re
             .context(|| format!("cannot enter the network namespace {}", path.display()))?;
         done()
     };
-    match std::thread::scope(|scope| scope.spawn(enter).join()) {
+    match std::thread::scope(|scope| scope.spawn(patience::counted(enter)).join()) {
         Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic),
     }

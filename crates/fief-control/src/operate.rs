@@ -141,7 +141,7 @@ impl Fief {
         Ok(tree.rows().iter().map(node).collect())
     }
 
-    /// All about one container, and the path of its parent; the others are not read. `None`: it has ended.
+    /// All about one container, and the path of its parent; the others are read only as far as both paths need it. `None`: it has ended.
     pub fn container(&self, container: Reference) -> Result<Option<(ContainerView, Option<String>)>> {
         self.require_installed()?;
         let table = Table::open(self.pins())?;

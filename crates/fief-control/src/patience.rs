@@ -4,19 +4,22 @@
 //! Problem: some of what /proc tells of a process (`stat`, `maps`, on Linux 6.18 links too) the kernel tells only once an exec that is
 //! under way is done (exec_update_lock). An exec closes files, which takes as long as their file system likes, and anybody can serve one of
 //! FUSE. Then `ps` waits as well.
-//! How: threads look. One that waits is left behind; it ends with this process, since that wait can be killed.
+//! How: threads look. One that waits is left behind; it ends with this process, since that wait can be killed. What they cost is told as the
+//! CPU time of whoever has them look ([`cpu_spent`]): how much there is to look at is for others to say.
 //! Limits: who held up is not looked at. Once many threads wait, nothing is.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fief_bpf::process;
 use nix::sys::signal::SigSet;
+use nix::time::{ClockId, clock_gettime};
 
 /// After so long without news another thread goes on with the next process.
 const STEP: Duration = Duration::from_millis(300);
@@ -110,6 +113,7 @@ where
 /// `None`: there are too many threads.
 fn start(work: impl FnOnce() + Send + 'static) -> Option<()> {
     let place = Place::take()?;
+    let work = counted(work);
     let work = move || {
         let _place = place;
         // such a thread may be left behind, and who freezes cgroups counts on signals that wait (cgroup::remove)
@@ -117,6 +121,32 @@ fn start(work: impl FnOnce() + Send + 'static) -> Option<()> {
         work();
     };
     thread::Builder::new().stack_size(STACK).spawn(work).ok().map(drop)
+}
+
+thread_local! {
+    /// CPU time of other threads that worked for this one, in ns. They share it with those that work for them.
+    static OTHERS_NS: RefCell<Arc<AtomicU64>> = RefCell::default();
+}
+
+/// What a thread of its own does for this one, as whose CPU time it counts once it is done.
+pub(crate) fn counted<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let others_ns = OTHERS_NS.with_borrow(Arc::clone);
+    move || {
+        OTHERS_NS.set(Arc::clone(&others_ns));
+        let done = work();
+        others_ns.fetch_add(own_cpu().as_nanos() as u64, Ordering::Relaxed);
+        done
+    }
+}
+
+/// CPU time of this thread so far, with that of the threads that looked at processes for it and are done: one that just told what it found
+/// may count a moment later. A look that others hold up costs nothing for it.
+pub fn cpu_spent() -> Duration {
+    own_cpu() + Duration::from_nanos(OTHERS_NS.with_borrow(|others| others.load(Ordering::Relaxed)))
+}
+
+fn own_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("each thread has one").into()
 }
 
 /// Of a thread that looks.
@@ -139,7 +169,44 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use fief_testkit::wait_until;
+
     use super::*;
+
+    const WORK: Duration = Duration::from_millis(50);
+
+    fn work() {
+        let begun = own_cpu();
+        while own_cpu() - begun < WORK {}
+    }
+
+    /// Whether what is spent comes to so much more than it was.
+    fn comes_to(before: Duration, more: Duration) -> bool {
+        wait_until(PATIENCE * 10, || cpu_spent() - before >= more).is_ok()
+    }
+
+    #[test]
+    fn the_time_of_those_who_look_is_that_of_whoever_has_them_look_and_nobody_elses() {
+        let before = cpu_spent();
+        assert!(in_time(work).is_some());
+        assert!(comes_to(before, WORK));
+        assert!(each(vec![1, 2], |_, _| work(), |()| true));
+        assert!(comes_to(before, WORK * 3));
+        // in another namespace, and by those who look there
+        let there = counted(|| assert!(in_time(work).is_some()));
+        thread::scope(|scope| scope.spawn(there).join()).expect("it looks");
+        assert!(comes_to(before, WORK * 4));
+        let (own, before) = (own_cpu(), cpu_spent());
+        thread::spawn(|| in_time(work)).join().expect("it looks").expect("in time");
+        assert!(cpu_spent() - before <= own_cpu() - own, "it looked for another one");
+    }
+
+    #[test]
+    fn a_look_that_is_held_up_costs_nothing() {
+        let (begun, before) = (Instant::now(), cpu_spent());
+        in_time(|| thread::sleep(WORK)).expect("in time");
+        assert!(cpu_spent() - before < begun.elapsed() / 2);
+    }
 
     #[test]
     fn who_holds_a_look_up_hides_nobody_else() {

@@ -45,7 +45,7 @@ impl Fief {
         if self.installed() {
             self.sweep_dead_run()?;
         }
-        if self.installed() {
+        if self.in_force() {
             return Err(Error::new(ErrorKind::Exists, "a policy is in force already")
                 .remedy("start the server under it by `fief exec`, or take it down first: fief down"));
         }

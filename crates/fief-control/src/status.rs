@@ -20,7 +20,7 @@ use crate::groups::named;
 use crate::names::Names;
 use crate::origin::{self, Origin};
 use crate::tree::Tree;
-use crate::{Fief, SchedulerView, Snapshot, namespace, shell, wire};
+use crate::{Fief, NO_POLICY, NO_POLICY_REMEDY, SchedulerView, Snapshot, namespace, shell, wire};
 pub use listeners::{Classes, ListenerStatus, ServerStatus};
 pub(crate) use listeners::{Here, Kernel};
 pub use unguarded::{UnguardedInterface, WhyUnguarded};
@@ -28,6 +28,9 @@ pub use unguarded::{UnguardedInterface, WhyUnguarded};
 /// What is in force, and what is wrong with it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
+    /// False: what there is, is left of a first apply that was killed.
+    #[serde(default = "wire::yes")]
+    pub in_force: bool,
     /// The text of the policy in force; `None`: it was removed.
     #[serde(serialize_with = "wire::some_path")]
     pub policy: Option<PathBuf>,
@@ -97,7 +100,11 @@ impl Fief {
         let of_policy = || Ok(policy.map(|policy| (Here::look(policy, &kernel), unguarded::find(policy, &guarded))));
         let (here, unguarded) = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
         let builds = [table.build(), fief_bpf::build()];
+        let in_force = table.policy().1 > 0;
         let mut problems = self.front_notes(names)?;
+        if !in_force {
+            problems.push(format!("{NO_POLICY}; {NO_POLICY_REMEDY}"));
+        }
         if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && interfaces.is_empty() {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
@@ -113,6 +120,7 @@ impl Fief {
         problems.extend(of_machine(&snapshot, is_current(builds)));
         let (text, since) = self.policy_kept(names);
         Ok(Status {
+            in_force,
             sha256: text.as_ref().and_then(|path| Some(origin::hash(&std::fs::read_to_string(path).ok()?))),
             origin: self.origin(names.slot()),
             policy: text,

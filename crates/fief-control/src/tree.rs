@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The container table as a tree with paths.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use fief_bpf::abi;
 use fief_bpf::table::{Row, Table};
@@ -12,6 +12,8 @@ use fief_bpf::{Error, ErrorKind, Result};
 pub struct Tree {
     /// In the order of their slots. A map of many grows by copying all of them again and again.
     rows: Vec<Row>,
+    /// Slots of containers that have the name of a policy's beside them.
+    namesakes: HashSet<u32>,
     /// The policy slot in force.
     pub slot: u32,
 }
@@ -19,17 +21,18 @@ pub struct Tree {
 impl Tree {
     /// Reads the table.
     pub fn read(table: &Table) -> Self {
-        Self { rows: table.rows().collect(), slot: table.policy().0 }
+        Self::of(table.rows().collect(), table.policy().0)
     }
 
     /// These containers and some that are new, as they are now: of a large table, to look for all of them takes milliseconds.
     pub fn now<'a>(&self, table: &Table, new: impl IntoIterator<Item = &'a abi::fief_ref>) -> Self {
         let own = self.rows.iter().map(|row| row.container.id);
         let ids: BTreeSet<u32> = own.chain(new.into_iter().map(|new| new.id)).collect();
-        Self { rows: ids.into_iter().filter_map(|id| table.row(id)).collect(), slot: table.policy().0 }
+        Self::of(ids.into_iter().filter_map(|id| table.row(id)).collect(), table.policy().0)
     }
 
-    /// One container and those above it, without reading the rest.
+    /// One container, those above it, and the policy's that one of these has the name and the parent of. The rest is read only for one that
+    /// is directly below a policy's container, or the root: elsewhere is none of the policy's.
     pub fn above(table: &Table, row: Row) -> Self {
         let mut rows: Vec<Row> = Vec::new();
         let mut next = Some(row);
@@ -37,8 +40,34 @@ impl Tree {
             next = (row.container.id >= abi::FIEF_FIRST_ID).then(|| table.row(row.record.parent.id)).flatten();
             rows.push(row);
         }
+        let is_at_policys = |above: &Row| above.container.id == abi::FIEF_ROOT || is_policys(above);
+        let other = rows.windows(2).find(|pair| !is_policys(&pair[0]) && is_at_policys(&pair[1])).map(|pair| pair[0]);
+        if let Some(other) = other.filter(|other| !other.name().is_empty()) {
+            let parent = other.record.parent;
+            let is_namesake = |row: &Row| is_policys(row) && row.record.parent == parent && row.name() == other.name();
+            rows.extend(table.rows().find(is_namesake));
+        }
         rows.sort_by_key(|row| row.container.id);
-        Self { rows, slot: table.policy().0 }
+        Self::of(rows, table.policy().0)
+    }
+
+    /// `rows` are in the order of their slots.
+    fn of(rows: Vec<Row>, slot: u32) -> Self {
+        let mut tree = Self { rows, namesakes: HashSet::new(), slot };
+        tree.namesakes = tree.find_namesakes();
+        tree
+    }
+
+    fn find_namesakes(&self) -> HashSet<u32> {
+        let own = self.rows.iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
+        let (named, others): (Vec<_>, Vec<_>) = own.partition(|row| is_policys(row));
+        let taken: HashSet<_> = named.into_iter().map(|row| self.place(row)).collect();
+        others.into_iter().filter(|row| taken.contains(&self.place(row))).map(|row| row.container.id).collect()
+    }
+
+    /// Slot of the parent, and name.
+    fn place<'a>(&self, row: &'a Row) -> (u32, &'a str) {
+        (self.parent(row).map_or(abi::FIEF_ROOT, |parent| parent.container.id), row.name())
     }
 
     /// Every container, in the order of their slots.
@@ -84,10 +113,11 @@ impl Tree {
         self.parent(row).map_or(0, |parent| 1 + self.depth(parent))
     }
 
-    /// Components joined by `/`; one that was never named is `#` and its slot.
+    /// Components joined by `/`. One that was never named is `#` and its slot, and so is one that has the name of a policy's container beside
+    /// it: nobody else's usage stands at a path of the policy.
     pub fn path(&self, row: &Row) -> String {
         let own = match row.name() {
-            "" => format!("#{}", row.container.id),
+            name if name.is_empty() || self.namesakes.contains(&row.container.id) => format!("#{}", row.container.id),
             name => name.to_owned(),
         };
         match self.parent(row) {
@@ -96,7 +126,7 @@ impl Tree {
         }
     }
 
-    /// The living container at a path. Of two with the same path the policy's is meant.
+    /// The living container at a path; of two with the same path the policy's.
     pub fn find(&self, path: &str) -> Option<&Row> {
         let mut found: Vec<_> =
             self.rows.iter().filter(|row| row.record.state == abi::FIEF_ALIVE && self.path(row) == path).collect();
@@ -106,8 +136,7 @@ impl Tree {
 
     /// The living containers that a policy named, the deepest first, so that parents can end after their children.
     pub fn of_policy(&self) -> Vec<&Row> {
-        let is_named =
-            |row: &&Row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0 && row.record.state == abi::FIEF_ALIVE;
+        let is_named = |row: &&Row| is_policys(row) && row.record.state == abi::FIEF_ALIVE;
         let mut rows: Vec<_> = self.rows.iter().filter(is_named).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(self.depth(row)));
         rows
@@ -124,5 +153,41 @@ impl Tree {
             };
             Error::new(ErrorKind::NotFound, format!("there is no container {path}")).remedy(advice)
         })
+    }
+}
+
+fn is_policys(row: &Row) -> bool {
+    row.record.flags & abi::FIEF_CONTAINER_POLICY != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: u32, parent: u32, name: &str, flags: u32) -> Row {
+        let reference = |id| abi::fief_ref { id, generation: 1 };
+        let (parent, state) = (reference(parent), abi::FIEF_ALIVE);
+        let mut record = abi::fief_container { generation: 1, parent, state, flags, ..Default::default() };
+        record.name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as _);
+        Row { container: reference(id), record }
+    }
+
+    #[test]
+    fn a_path_of_the_policy_is_no_other_containers() {
+        let policy = abi::FIEF_CONTAINER_POLICY;
+        let rows = vec![
+            row(8, abi::FIEF_ROOT, "shop", policy),
+            row(9, 8, "vip", 0),
+            row(10, 9, "deep", 0),
+            row(11, 8, "vip", policy),
+            row(12, 11, "deep", policy),
+            row(13, 11, "vip", 0),
+            row(14, abi::FIEF_ROOT, "shop", 0),
+        ];
+        let tree = Tree::of(rows, 0);
+        let paths: Vec<_> = tree.rows().iter().map(|row| tree.path(row)).collect();
+        let expected = ["shop", "shop/#9", "shop/#9/deep", "shop/vip", "shop/vip/deep", "shop/vip/vip", "#14"];
+        assert_eq!(paths, expected);
+        assert_eq!(tree.find("shop/#9").map(|row| row.container.id), Some(9));
     }
 }

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{chown, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,10 +14,14 @@ use std::time::Duration;
 use fief::{Container, State};
 use fief_bpf::abi;
 use fief_bpf::table::Table;
-use fief_control::{ApplyOptions, ErrorKind, Fief, LetGo, ManageOptions, SchedulerView, Target};
+use fief_control::{ApplyOptions, ErrorKind, Fief, LetGo, ManageOptions, Reference, SchedulerView, Target};
 use fief_policy::Policy;
 use fief_testkit::{Cgroup, Feature, Process, cgroup2_mount, require, wait_until};
-use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_before, spin, steps, watch_steps};
+use fief_tests_netns::{
+    Installation, NOBODY, SOON, fief_binary, fork, in_unit, kill_before, kill_when, spin, steps, watch_steps,
+};
+use libbpf_rs::{MapHandle, MapType};
+use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, Pid};
 
@@ -141,6 +146,118 @@ fn a_killed_first_apply_is_swept() {
         }
         bare.down();
     }
+}
+
+#[test]
+fn what_is_left_of_a_killed_first_apply_is_no_policy_in_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, NEW).unwrap();
+    let killed = || {
+        let bare = Bare::new();
+        assert!(kill_when(|| drop(bare.apply(NEW).unwrap()), || bare.fief.installed()));
+        assert!(bare.fief.installed() && !bare.fief.in_force());
+        bare
+    };
+    let bare = killed();
+    let status = bare.fief.status().unwrap();
+    let told = status.problems.iter().any(|problem| problem.starts_with("no policy has come into force"));
+    assert!(told && !status.in_force, "{status:?}");
+    assert_eq!(bare.fief.moment().unwrap_err().kind(), ErrorKind::NotFound, "the agent tells that nothing is");
+    // as at the start of the machine
+    let mut apply = Command::new(fief_binary());
+    apply.args(["apply", "--unless-in-force"]).arg(&file).env("FIEF_SCOPE", bare.fief.pins().scope());
+    assert!(apply.output().unwrap().status.success());
+    assert_eq!(bare.in_force(), weights(NEW));
+    assert!(bare.fief.in_force() && bare.fief.status().unwrap().in_force && bare.fief.moment().is_ok());
+    bare.down();
+
+    let bare = killed();
+    assert_eq!(run_of(&bare, &file, &["true"]).status().unwrap().code(), Some(0));
+    bare.assert_nothing_is_left();
+}
+
+#[test]
+fn what_a_user_put_in_its_place_keeps_no_policy_out_and_leads_nowhere() {
+    let outside = tempfile::tempdir().unwrap();
+    let file = outside.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    let folder = |place: &Path| {
+        for folder in ["", "maps", "units"] {
+            std::fs::create_dir(place.join(folder)).unwrap();
+            chown(place.join(folder), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        symlink(outside.path(), place.join("units/leads")).unwrap();
+        symlink(outside.path(), place.join("top")).unwrap();
+    };
+    let link = |place: &Path| {
+        std::fs::create_dir_all(outside.path().join("maps")).unwrap();
+        symlink(outside.path(), place).unwrap();
+    };
+    // where the next one is built, or removed
+    let file_beside = |place: &Path| {
+        let size = size_of::<libbpf_sys::bpf_map_create_opts>() as _;
+        let options = libbpf_sys::bpf_map_create_opts { sz: size, ..Default::default() };
+        let mut map = MapHandle::create(MapType::Array, Some("beside"), 4, 4, 1, &options).unwrap();
+        map.pin(beside(place)).unwrap();
+    };
+    for put in [&folder as &dyn Fn(&Path), &link, &file_beside] {
+        let bare = Bare::new();
+        let place = Path::new("/sys/fs/bpf").join(bare.fief.pins().scope());
+        put(&place);
+        assert!(!bare.fief.installed());
+        bare.down();
+        put(&place);
+        bare.apply(NEW).unwrap();
+        assert_eq!(bare.in_force(), weights(NEW));
+        bare.down();
+        assert!(file.exists());
+    }
+}
+
+/// A place of remains beside that of the pins.
+fn beside(place: &Path) -> PathBuf {
+    place.with_file_name(format!("{}~1", place.file_name().unwrap().display()))
+}
+
+#[test]
+fn remains_that_cannot_be_removed_keep_nothing_else_up() {
+    let bare = Bare::new();
+    let scope = bare.fief.pins().scope();
+    let [remains, run] = [beside(&Path::new("/sys/fs/bpf").join(scope)), Path::new("/run/fief").join(scope)];
+    bare.apply(OLD).unwrap();
+    std::fs::create_dir(&remains).unwrap();
+    mount(None::<&str>, &remains, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let downs = [(); 2].map(|()| {
+        let failed = bare.fief.down().err();
+        let left = (bare.fief.installed(), run.exists());
+        // of a down that was killed after it had removed the pins
+        std::fs::create_dir_all(&run).unwrap();
+        (failed.map(|e| e.kind()), left)
+    });
+    umount(&remains).unwrap();
+    for (failed, left) in downs {
+        assert_eq!(left, (false, false), "{failed:?}");
+        assert!(failed.is_some(), "what is left is told");
+    }
+    bare.down();
+}
+
+#[test]
+fn no_container_has_the_name_of_one_of_the_installation_before() {
+    let bare = Bare::new();
+    let names = || -> BTreeMap<u32, u32> {
+        bare.apply(NEW).unwrap();
+        let all = bare.fief.snapshot().unwrap().containers.into_iter().filter(|c| c.id >= abi::FIEF_FIRST_ID);
+        let names = all.map(|c| (c.id, c.generation)).collect();
+        bare.down();
+        names
+    };
+    let [before, after] = [names(), names()];
+    assert_eq!(before.len(), 3);
+    // a record tells by it that everything has begun anew
+    let fell = |id: &u32| (after[id].wrapping_sub(before[id]) as i32) < 0;
+    assert!(before.keys().eq(after.keys()) && before.keys().all(fell), "{before:?} {after:?}");
 }
 
 #[test]
@@ -271,6 +388,33 @@ fn a_kept_container_keeps_its_usage() {
         let after = of_unit();
         assert_eq!((before.0, before.1), (after.0, after.1));
         assert!(after.2 >= before.2);
+    });
+}
+
+#[test]
+fn an_application_has_no_path_of_the_policy() {
+    in_unit("an_application_has_no_path_of_the_policy", || {
+        let namesake = Container::create().unwrap();
+        namesake.set_name("vip").unwrap();
+        let below = namesake.child().unwrap();
+        let fief = Fief::from_env().unwrap();
+        let text = "version = 1\n[container.unit]\n[container.\"unit/vip\"]\n";
+        fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap();
+        let snapshot = fief.snapshot().unwrap();
+        let own = namesake.info().unwrap().id;
+        let at = |path: &str| snapshot.containers.iter().filter(|c| c.path == path).map(|c| c.id).collect::<Vec<_>>();
+        assert_eq!(at(&format!("unit/#{own}")), [own]);
+        assert!(at("unit/vip").len() == 1 && at("unit/vip") > vec![own], "{:?}", at("unit/vip"));
+        // nor where it is the only one that is asked for
+        let asked = |id: u32| {
+            let generation = snapshot.containers.iter().find(|c| c.id == id).unwrap().generation;
+            let (view, parent) = fief.container(Reference { id, generation }).unwrap().unwrap();
+            (view.path, parent.unwrap())
+        };
+        let below = below.info().unwrap().id;
+        assert_eq!(asked(own), (format!("unit/#{own}"), "unit".to_owned()));
+        assert_eq!(asked(below), (format!("unit/#{own}/#{below}"), format!("unit/#{own}")));
+        assert_eq!(asked(at("unit/vip")[0]), ("unit/vip".to_owned(), "unit".to_owned()));
     });
 }
 

@@ -387,7 +387,14 @@ fn a_name_that_does_not_fit_is_refused() {
             let long = vec![b'a'; length];
             assert_eq!(set_option(&container, abi::FIEF_SET_NAME, &long), Err(Errno::EINVAL), "{length}");
         }
-        for name in ["", "a/b", "a\0b", "\u{fc}", &"a".repeat(32)] {
+        for byte in [b'/', b'\n', 0x1b, 0x7f, 0x80, 0xff] {
+            assert_eq!(
+                set_option(&container, abi::FIEF_SET_NAME, &[b'a', byte, b'b']),
+                Err(Errno::EINVAL),
+                "{byte:#x}"
+            );
+        }
+        for name in ["", "a/b", "a\0b", "\u{fc}", "a\u{7f}", &"a".repeat(32)] {
             let error = container.set_name(name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}");
             assert!(error.to_string().contains("; a name has 1 to 31 bytes"), "{error}");

@@ -67,6 +67,20 @@ fn nginx_with_fcgiwrap_each_request_has_a_container_too() {
     each_request_has_a_container_at(Server::Fcgiwrap);
 }
 
+/// Who names the files of a site is a tenant: U+009B begins what a terminal obeys.
+#[test]
+fn a_container_has_no_byte_of_its_programs_name_that_a_terminal_obeys() {
+    let Some(site) = Site::new(Server::Lighttpd, FREE) else { return };
+    let stream = site.ask("/a%C2%9B8m.cgi");
+    let pids = site.programs(1);
+    let own = || site.containers("site/cgi/");
+    wait_until(AT_LAST, || own().len() == 1).unwrap();
+    assert_eq!(own()[0].0, format!("site/cgi/a??8m.cgi-{}", pids[0]));
+    site.stop_programs();
+    site::is_answered(stream);
+    site.end();
+}
+
 fn a_back_end_works_for_whoever_asks_it(server: Server, path: &str) {
     let policy = "version = 1\n[container.site]\n[container.\"site/gold\"]\n[container.\"site/tin\"]\n\
                   [listener.web]\naddress = \"0.0.0.0:8080\"\nclasses = \"shared\"\n\

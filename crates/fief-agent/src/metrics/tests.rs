@@ -79,6 +79,7 @@ pub(crate) fn front() -> FrontView {
 
 pub(crate) fn status() -> Status {
     Status {
+        in_force: true,
         policy: None,
         since: Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_500)),
         mode: Some(Mode::Enforce),
@@ -111,7 +112,9 @@ fn scrape(most: usize) -> Scrape {
 
 pub(crate) fn scrape_of(most: usize, containers: Vec<ContainerView>, front: FrontView, status: Status) -> Scrape {
     let moment = Moment { snapshot: snapshot(containers), front };
-    Scrape { in_force: Some((Arc::new(moment), Arc::new(status))), most, record_failures: Some(2) }
+    let series = SeriesOptions { most, applications: false };
+    let in_force = Some((Arc::new(moment), Arc::new(status)));
+    Scrape { in_force, status_age: Some(Duration::from_secs(3600)), series, record_failures: Some(2) }
 }
 
 pub(crate) fn text(scrape: Scrape, format: Format) -> String {
@@ -151,6 +154,21 @@ fn both_formats_say_the_same_of_a_moment() {
     has(&text(scrape(10), Format::Text), &lines);
     has(&text(scrape(10), Format::OpenMetrics), &lines);
     has(&text(Scrape::default(), Format::Text), &["fief_in_force 0"]);
+}
+
+/// A file may be read long after its agent has ended.
+#[test]
+fn numbers_say_when_they_were_read() {
+    let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later").as_secs_f64();
+    let time = |text: &str, what: &str| {
+        let series = format!("fief_read_timestamp_seconds{{what=\"{what}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok())
+    };
+    let own = text(scrape(10), Format::Text);
+    let [metrics, status] = ["metrics", "status"].map(|what| time(&own, what).expect(what));
+    assert!(metrics >= begun && (metrics - status - 3600.0).abs() < 0.001, "{own}");
+    let nothing = text(Scrape::default(), Format::Text);
+    assert!(time(&nothing, "metrics") >= Some(begun) && time(&nothing, "status").is_none(), "{nothing}");
 }
 
 #[test]

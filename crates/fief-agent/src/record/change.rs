@@ -30,14 +30,17 @@ pub(super) enum StepOf<'a> {
     Change(&'a Change),
 }
 
-/// Whether everything was taken down in between: counters that never go back have begun anew.
+/// Whether everything was taken down in between: what never goes back has begun anew. That is the time of containers that are always there,
+/// which stands still while none is charged, and the generation of any other's slot, by the difference, since the numbers go round. Not
+/// other counters: a packet whose container is not known yet is another's for a moment.
 pub(super) fn is_another(before: &Snapshot, after: &Snapshot) -> bool {
-    let always_there = |s: &Snapshot| {
-        let known = s.containers.iter().filter(|view| view.id < fief::abi::FIEF_FIRST_ID);
-        known.map(|view| (view.id, view.usage.thread_ns)).collect::<BTreeMap<_, _>>()
+    let old: BTreeMap<u32, &ContainerView> = before.containers.iter().map(|view| (view.id, view)).collect();
+    let went_back = |old: &ContainerView, new: &ContainerView| match new.id < fief::abi::FIEF_FIRST_ID {
+        true => new.usage.thread_ns < old.usage.thread_ns,
+        false => (new.generation.wrapping_sub(old.generation) as i32) < 0,
     };
-    let (old, new) = (always_there(before), always_there(after));
-    after.taken_ns < before.taken_ns || old.iter().any(|(id, ns)| new.get(id).is_some_and(|new| new < ns))
+    let mut both = after.containers.iter().filter_map(|new| Some((*old.get(&new.id)?, new)));
+    after.taken_ns < before.taken_ns || both.any(|(old, new)| went_back(old, new))
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -154,11 +157,7 @@ impl Change {
         snapshot.taken_ns = snapshot.taken_ns.wrapping_add(self.taken_ns);
         // both are in the order of slots, and a change names a few of many
         let find = |containers: &[ContainerView], id: u32| containers.binary_search_by_key(&id, |view| view.id);
-        for id in self.gone {
-            if let Ok(at) = find(&snapshot.containers, id) {
-                snapshot.containers.remove(at);
-            }
-        }
+        snapshot.containers.retain(|view| self.gone.binary_search(&view.id).is_err());
         let mut id = 0_u32;
         for Numbers { step, which, by } in self.numbers {
             id = id.wrapping_add(step);
@@ -169,12 +168,16 @@ impl Change {
             changed.zip(by).for_each(|(at, by)| all[at] = all[at].wrapping_add(by as u64));
             set_numbers(view, all);
         }
+        let mut new = Vec::new();
         for view in self.placed {
             match find(&snapshot.containers, view.id) {
                 Ok(at) => snapshot.containers[at] = view,
-                Err(at) => snapshot.containers.insert(at, view),
+                Err(_) => new.push(view),
             }
         }
+        snapshot.containers.append(&mut new);
+        // two lists that are in order, which the standard library merges
+        snapshot.containers.sort_by_key(|view| view.id);
         let kinds = snapshot.system_kinds.iter_mut().zip(self.kinds);
         kinds.for_each(|((_, count), by)| *count = count.wrapping_add(by));
         if let Some(failures) = self.failures {
@@ -228,6 +231,38 @@ mod tests {
         after.scheduler = SchedulerView::On { counts: vec![("picked", 4)], combined: Vec::new() };
         assert_eq!(text(&through(&before, &after).1), text(&after));
         assert_eq!(text(&through(&after, &before).1), text(&before));
+    }
+
+    /// Who makes as many as a user may, and ends them again in each second, must not keep anybody from reading the record.
+    #[test]
+    fn a_second_in_which_very_many_came_and_went_is_applied_at_once() {
+        const MANY: u32 = 50_000;
+        let all = |first: u32| {
+            let ids = (0..MANY).map(|at| 8 + first + 2 * at);
+            snapshot(ids.map(|id| container(&format!("shop/{id}"), id, Some(0), 5)).collect())
+        };
+        let (before, after) = (all(0), all(1));
+        let change = Change::between(&before, &after);
+        let (mut made, begun) = (before, std::time::Instant::now());
+        change.apply(&mut made);
+        let took = begun.elapsed();
+        let of = |snapshot: &Snapshot| snapshot.containers.iter().map(|view| (view.id, view.path.clone())).collect();
+        let (made, after): (Vec<_>, Vec<_>) = (of(&made), of(&after));
+        assert!(made == after);
+        assert!(took < std::time::Duration::from_secs(2), "{took:?}");
+    }
+
+    #[test]
+    fn what_was_taken_down_while_no_time_was_charged_is_another_by_its_generations() {
+        let of = |id: u32, generation: u32| {
+            let mut snapshot = snapshot(vec![container("root", 0, None, 0), container("a", id, None, 0)]);
+            snapshot.containers[1].generation = generation;
+            snapshot
+        };
+        let is_another_from = |old: u32, new: u32| is_another(&of(8, old), &of(8, new));
+        assert!(is_another_from(1000, 990) && is_another_from(3, u32::MAX - 5), "the later, the lower");
+        assert!(!is_another_from(990, 990) && !is_another_from(990, 991) && !is_another_from(u32::MAX, 1));
+        assert!(!is_another(&of(8, 1000), &of(9, 990)), "each slot has generations of its own");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Keeper {
         let failed = match added {
             Ok(Kept::Written) => None,
             Ok(Kept::NoRoom) => Some(format!(
-                "{}: this day alone has taken the {} MiB that may be kept; nothing is recorded until the next one",
+                "{}: this day has taken its part, an eighth of the {} MiB that may be kept; nothing is recorded until the next one",
                 self.folder.path().display(),
                 self.options.most_bytes >> 20
             )),

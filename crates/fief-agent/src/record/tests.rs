@@ -126,23 +126,52 @@ fn a_time_when_nothing_was_in_force_is_told() {
     assert_eq!([0, 1, 3, 4, 5].map(known), [true, false, false, true, false]);
 }
 
+/// Somebody without privilege may rename containers as fast as they like: that costs the rest of the day, and no earlier one.
 #[test]
-fn a_day_that_takes_all_room_ends_and_the_next_begins() {
+fn a_day_that_takes_its_part_ends_and_the_days_before_stay() {
     let folder = tempfile::tempdir().expect("a folder");
-    let few = RecorderOptions { most_bytes: 2_500, ..ROOM };
+    let few = RecorderOptions { most_bytes: 20_000, ..ROOM };
     let mut recorder = Recorder::open(Folder::of(folder.path()), few).expect("a folder");
     let size = || Folder::of(folder.path()).size().expect("a folder");
     let mut kept = Vec::new();
     for second in 0..120 {
         kept.push(recorder.add(moment(second), Some(there(second))).expect("written"));
-        assert!(size() <= few.most_bytes, "{second}: {}", size());
+        let days = if second < 60 { 1 } else { 2 };
+        assert!(size() <= days * few.most_bytes / 8, "{second}: {}", size());
     }
-    let (first, next) = kept.split_at(60);
-    assert_eq!((first[0], first[59]), (Kept::Written, Kept::NoRoom), "this day is full");
-    assert_eq!(next[0], Kept::Written, "the day before made room");
-    assert!(!file(folder.path(), 25).exists());
+    for day in kept.chunks(60) {
+        assert_eq!((day[0], day[59]), (Kept::Written, Kept::NoRoom), "a day begins, and is full");
+    }
     let seconds = read(folder.path());
-    assert_eq!(seconds[0], 60);
+    assert!(seconds.starts_with(&[0]) && seconds.contains(&60), "{seconds:?}");
+}
+
+/// After one that is too long the next would fit, and after that the next long one would be told of anew.
+#[test]
+fn a_day_that_was_full_once_is_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = RecorderOptions { most_bytes: 20_000, ..ROOM };
+    let mut recorder = Recorder::open(Folder::of(folder.path()), few).expect("a folder");
+    // names that no compression makes short
+    let name = |id: u32| format!("{:x}", u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let of = |many: u32| Arc::new(snapshot((8..8 + many).map(|id| container(&name(id), id, Some(0), 1)).collect()));
+    let kept = [(0, 1), (1, 2_000), (2, 1), (3, 2_000), (60, 1)]
+        .map(|(second, many)| recorder.add(moment(second), Some(of(many))).expect("written"));
+    assert_eq!(kept, [Kept::Written, Kept::NoRoom, Kept::NoRoom, Kept::NoRoom, Kept::Written]);
+}
+
+#[test]
+fn the_oldest_days_make_room_for_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = RecorderOptions { most_bytes: 20_000, ..ROOM };
+    // each as large as a day may be
+    for day in 17..25 {
+        fs::write(file(folder.path(), day), [0; 2_500]).expect("written");
+    }
+    let mut recorder = Recorder::open(Folder::of(folder.path()), few).expect("a folder");
+    assert_eq!(recorder.add(moment(0), Some(there(0))).expect("written"), Kept::Written);
+    assert!(!file(folder.path(), 17).exists() && file(folder.path(), 18).exists());
+    assert_eq!(read(folder.path()), [0]);
 }
 
 #[test]

@@ -20,6 +20,8 @@ use super::folder::{self, Folder, own_file};
 const WHOLE_EVERY_MS: u64 = 600_000;
 /// Until the disk has what was written; what a machine loses that loses its power.
 const SYNC_EVERY: Duration = Duration::from_secs(10);
+/// The part of the record that one day may take: who makes it long, as by names that change, costs no more than one day.
+const DAY_PART: u64 = 8;
 /// A clock that is set back by so much stands still until it is as late again; one that is set back by more is believed.
 const STANDS_STILL_MS: u64 = 60_000;
 const LEVEL: i32 = 3;
@@ -29,7 +31,7 @@ const LEVEL: i32 = 3;
 pub struct RecorderOptions {
     /// Between two readings.
     pub interval: Duration,
-    /// The most bytes of all days: the oldest make room.
+    /// The most bytes of all days: the oldest make room. No day takes more than an eighth.
     pub most_bytes: u64,
 }
 
@@ -38,7 +40,7 @@ pub struct RecorderOptions {
 pub enum Kept {
     /// It is in the record.
     Written,
-    /// All room is taken by this day alone.
+    /// This day has taken its part of the room.
     NoRoom,
 }
 
@@ -61,6 +63,8 @@ struct Open {
     end: u64,
     /// Of the other days, as of the last look.
     others: u64,
+    /// A reading had no room in its part. A shorter one that comes then has none either: it was said that the day is over.
+    full: bool,
     synced: Instant,
 }
 
@@ -158,14 +162,18 @@ impl Recorder {
             Ok((file, end))
         });
         let (file, end) = opened.map_err(|error| self.folder.error("cannot write in", &error))?;
-        self.open = Some(Open { day, file, end, others: u64::MAX, synced: Instant::now() });
+        self.open = Some(Open { day, file, end, others: u64::MAX, full: false, synced: Instant::now() });
         Ok(())
     }
 
     fn write(&mut self, time_ms: u64, kind: Kind, payload: &[u8]) -> Result<Kept> {
-        let Some(open) = &mut self.open else { return Ok(Kept::NoRoom) };
+        let Some(open) = self.open.as_mut().filter(|open| !open.full) else { return Ok(Kept::NoRoom) };
         let bytes = chunk::bytes(time_ms, kind, payload);
         let length = bytes.len() as u64;
+        open.full = open.end + length > self.options.most_bytes / DAY_PART;
+        if open.full {
+            return Ok(Kept::NoRoom);
+        }
         if open.others.saturating_add(open.end + length) > self.options.most_bytes {
             let has_room = self.folder.trim(open.day, self.options.most_bytes.saturating_sub(length))?;
             open.others = self.folder.size()?.saturating_sub(open.end);

@@ -12,7 +12,7 @@ use jiff::{Timestamp, ZonedDateTime};
 
 use super::seconds;
 
-/// A record of a day of a thousand containers takes less than a tenth.
+/// A record of a day of a thousand containers takes less than a tenth, and a day may take an eighth.
 const RECORD_MIB: u64 = 4096;
 
 /// Serve metrics, and reading without root
@@ -40,7 +40,7 @@ pub struct Agent {
     /// Seconds between two readings of the record
     #[arg(long, value_name = "SECS", default_value = "1", value_parser = seconds, requires = "record")]
     pub record_interval: Duration,
-    /// The most MiB that the record takes: the oldest days make room
+    /// The most MiB that the record takes: the oldest days make room. One day takes an eighth of it at most
     #[arg(long, value_name = "MIB", default_value_t = RECORD_MIB, requires = "record")]
     pub record_keep: u64,
     /// Write what happens to the system's journal, with fields for programs: policies, problems, who is shut out, levels of overload. A
@@ -50,6 +50,10 @@ pub struct Agent {
     /// Containers with series of their own, and verdicts by rule; the rest is summed
     #[arg(long, value_name = "N", default_value_t = fief_agent::MOST_CONTAINERS)]
     pub series: usize,
+    /// Series also for containers that applications made and named, after those of the policy, of units and of users: who may make
+    /// containers then fills them, and the store of whoever scrapes
+    #[arg(long)]
+    pub applications: bool,
 }
 
 /// Record what containers use, to read it later
@@ -66,7 +70,7 @@ pub struct Record {
     /// Seconds between two readings
     #[arg(long, short, value_name = "SECS", default_value = "1", value_parser = seconds)]
     pub interval: Duration,
-    /// The most MiB that it takes: the oldest days make room
+    /// The most MiB that it takes: the oldest days make room. One day takes an eighth of it at most
     #[arg(long, value_name = "MIB", default_value_t = RECORD_MIB)]
     pub keep: u64,
     /// End after so many readings

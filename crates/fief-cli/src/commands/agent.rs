@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use fief_agent::record::Folder;
-use fief_agent::{Agent, AgentOptions, Readers};
+use fief_agent::{Agent, AgentOptions, Readers, SeriesOptions};
 use nix::unistd::Group;
 
 use crate::cli;
 use crate::commands::record::options;
 use crate::failure::{Failure, Result};
-use crate::output::Output;
+use crate::output::{Output, say};
 use fief_control::Fief;
 
 /// Made by the package.
@@ -35,14 +35,14 @@ pub fn run(args: &cli::Agent, output: &mut Output) -> Result<()> {
             listen: args.listen,
             textfile: args.textfile.clone(),
             textfile_interval: args.interval,
-            series: args.series,
+            series: SeriesOptions { most: args.series, applications: args.applications },
             journal: args.journal || fief_agent::reads_standard_error(),
             record: args
                 .record
                 .as_ref()
                 .map(|folder| (Folder::of(folder), options(args.record_interval, args.record_keep))),
         },
-        Arc::new(|problem: &str| eprintln!("fief: {problem}")),
+        Arc::new(|problem: &str| say(problem)),
     )?;
     let readers = match &group {
         Some(_) => format!("root and members of the group {name}"),

@@ -19,7 +19,7 @@ pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     if args.dry_run {
         return difference::run(args, &fief, &file.policy, output);
     }
-    if args.unless_in_force && fief.installed() {
+    if args.unless_in_force && fief.comes_in_force()? {
         return left(args, output);
     }
     let Apply { containers, user_quota, here, .. } = *args;

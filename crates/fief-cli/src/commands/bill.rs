@@ -12,7 +12,7 @@ use crate::cli::{self, BillFormat};
 use crate::failure::{Failure, Result};
 use crate::history::time;
 use crate::interval::Interval;
-use crate::output::Output;
+use crate::output::{Output, printable};
 use crate::record::{USAGE_NAMES, Usage};
 use fief_control::{SchedulerView, Snapshot};
 
@@ -73,7 +73,7 @@ fn row(output: &mut Output, cells: impl Iterator<Item = String>) -> Result<()> {
 
 fn cells_into(line: &mut Vec<u8>, cells: impl Iterator<Item = String>) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(line);
-    writer.write_record(cells.map(String::into_bytes))?;
+    writer.write_record(cells.map(|cell| printable(&cell).into_bytes()))?;
     writer.flush()
 }
 
@@ -228,12 +228,26 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_write_cells_of_its_own() {
-        let line = Line { from: "x", to: "y", container: "a,\"b\nc", usage: Usage::default() };
+    fn nothing_is_lost_where_the_next_installation_has_charged_more_than_the_one_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let reading = |generation, idle, syns_seen| {
+            let mut a = used("a", 8, None, 0);
+            (a.generation, a.usage.syns_seen) = (generation, syns_seen);
+            Some(vec![used("idle", fief::abi::FIEF_IDLE, None, idle), a])
+        };
+        let from = record(folder.path(), vec![reading(1000, 3, 5), reading(1000, 3, 9), reading(900, 7, 20)]);
+        let mut bill = Bill::begin(Folder::of(folder.path()).play(from).expect("a record"), from).expect("a record");
+        let used = bill.until(from + 9_000).expect("a record");
+        assert_eq!((used["a"].syns_seen, used["idle"].thread_ns), (24, 7));
+    }
+
+    #[test]
+    fn a_name_cannot_write_cells_of_its_own_nor_to_the_terminal() {
+        let line = Line { from: "x", to: "y", container: "a,\"b\n\u{1b}[8m\u{202e}c", usage: Usage::default() };
         let mut bytes = Vec::new();
         cells_into(&mut bytes, line.cells()).expect("memory");
         let text = String::from_utf8(bytes).expect("text");
-        assert!(text.starts_with("x,y,\"a,\"\"b\nc\",0,"), "{text}");
+        assert!(text.starts_with("x,y,\"a,\"\"b\\n\\u{1b}[8m\\u{202e}c\",0,"), "{text}");
     }
 
     #[test]

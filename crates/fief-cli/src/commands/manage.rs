@@ -34,7 +34,7 @@ fn keep(args: &Manage, target: &Target, options: &ManageOptions, output: &mut Ou
     })
     .map_err(|error| no_signal(&error))?;
     let mut times = 0u64;
-    Fief::from_env()?.keep(target, options, stop.as_fd(), |managed| {
+    let mut tell = |managed: &Managed| {
         match args.json {
             true => output.json(&Record::of(managed)),
             false => output.text(page(managed)),
@@ -45,6 +45,13 @@ fn keep(args: &Manage, target: &Target, options: &ManageOptions, output: &mut Ou
         times += 1;
         // the reader waits for each
         output.flush()
+    };
+    Fief::from_env()?.keep(target, options, stop.as_fd(), |managed| {
+        // a reader that has gone, or a full disk, does not end what is kept
+        if let Err(failure) = tell(managed) {
+            let _ = failure.report();
+        }
+        Ok(())
     })
 }
 

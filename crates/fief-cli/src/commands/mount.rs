@@ -20,7 +20,7 @@ use crate::cli;
 use crate::commands::agent;
 use crate::failure::{Failure, Result};
 use crate::look;
-use crate::output::{Output, printable};
+use crate::output::{Output, printable, say};
 use fief_control::{Fief, Mounted, mounted_at};
 use readers::Readers;
 use served::Served;
@@ -49,17 +49,21 @@ pub fn run(args: &cli::Mount, output: &mut Output) -> Result<()> {
         Failure::new(format!("cannot serve containers at {}: {error}", args.folder.display()))
     })?;
     let folder = printable(&mounted.folder.to_string_lossy());
-    output.line(format!("containers are mounted at {folder}; see them: cat {folder}/*/usage"))?;
-    output.line("Ctrl-C, `fief umount` or `fief down` ends it")?;
-    output.flush()?;
+    let told = format!(
+        "containers are mounted at {folder}; see them: cat {folder}/*/usage\nCtrl-C, `fief umount` or `fief down` ends it"
+    );
+    output.line(told).and_then(|()| output.flush()).inspect_err(|_| {
+        // nobody serves it
+        let _ = mounted.unmount();
+    })?;
     let own = mounted.clone();
     std::thread::spawn(move || {
         if let Err(error) = fief.wait_down(stop.as_fd()) {
-            eprintln!("fief: {error}");
+            say(error);
         }
         // the session sees it end, and so does whoever waits for an answer
         if let Err(error) = own.unmount() {
-            eprintln!("fief: {error}");
+            say(error);
         }
     });
     let served = session.run();

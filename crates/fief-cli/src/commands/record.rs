@@ -10,7 +10,7 @@ use fief_agent::record::{Folder, Keeper, RecorderOptions};
 
 use crate::cli;
 use crate::failure::{Failure, Result};
-use crate::output::Output;
+use crate::output::{Output, say};
 use fief_control::Fief;
 
 pub fn run(args: &cli::Record, output: &mut Output) -> Result<()> {
@@ -30,7 +30,7 @@ pub fn run(args: &cli::Record, output: &mut Output) -> Result<()> {
     let mut left = args.count.map(std::num::NonZeroU32::get);
     while left != Some(0) && end.recv_timeout(turns.wait()).is_err() {
         if turns.is_due() {
-            keeper.turn(fief.snapshot().map(Arc::new), &mut |problem| eprintln!("fief: {problem}"));
+            keeper.turn(fief.snapshot().map(Arc::new), &mut |problem| say(problem));
             left = left.map(|left| left - 1);
         }
     }

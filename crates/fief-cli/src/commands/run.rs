@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::brief;
 use crate::cli::Run;
 use crate::failure::Result;
+use crate::output::say;
 use crate::{policy_file, program};
 use fief_control::{Fief, RunOptions, Status};
 
@@ -25,5 +26,5 @@ fn serve(args: &Run) -> Result<ExitCode> {
 
 /// On standard error: standard output is the server's.
 fn started(status: &Status) {
-    brief::lines(status).iter().for_each(|line| eprintln!("fief: {line}"));
+    brief::lines(status).iter().for_each(say);
 }

@@ -182,6 +182,9 @@ impl<'a> Server<'a> {
 }
 
 fn heading(status: &Status, now: SystemTime) -> String {
+    if !status.in_force {
+        return "no policy is in force".to_owned();
+    }
     let age = status.since.and_then(|since| now.duration_since(since).ok());
     let since = age.map_or_else(String::new, |age| format!(" for {}", time(age)));
     let file = status.origin.as_ref().and_then(|origin| origin.file.as_ref());
@@ -288,6 +291,7 @@ mod tests {
             servers,
         };
         Status {
+            in_force: true,
             policy: Some("/run/fief/fief/policy.0.toml".into()),
             since: Some(SystemTime::UNIX_EPOCH),
             mode: Some(Mode::Monitor),
@@ -340,6 +344,12 @@ mod tests {
         assert!(page.contains("\n\nenforced: the rules of web\n"), "{page}");
         assert!(page.contains("\nkept, not enforced: shop: cpu.share\n"), "{page}");
         assert!(page.ends_with("\nproblem: api: nothing listens on 0.0.0.0:8080\n"), "{page}");
+    }
+
+    #[test]
+    fn what_is_left_of_a_killed_apply_is_no_policy_in_force() {
+        let page = page(&Status { in_force: false, policy: None, ..status() }, SystemTime::UNIX_EPOCH);
+        assert!(page.starts_with("no policy is in force\n"), "{page}");
     }
 
     #[test]

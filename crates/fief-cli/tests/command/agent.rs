@@ -293,7 +293,8 @@ fn clients_who_mean_ill_keep_nobody_from_reading() {
             assert!(scrape(&agent, "").1.contains("fief_in_force 1\n"), "{number}");
         }
     }
-    assert_eq!(agent.number("Threads:"), threads);
+    // a look has a thread or two for a moment
+    assert!(agent.number("Threads:") < threads + 10, "{threads} before");
     assert!(agent.descriptors() < 700, "{}", agent.descriptors());
     let grown = agent.number("VmRSS:").saturating_sub(before);
     assert!(grown < 16 * 1024, "{grown} KiB more");

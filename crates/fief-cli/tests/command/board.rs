@@ -15,8 +15,9 @@ const BOARD: &str = include_str!("../../../../packaging/grafana/fief.json");
 const PROMETHEUS: &str = "127.0.0.1:9090";
 
 /// What even a machine without clients answers.
-const ALWAYS: [&str; 9] = [
+const ALWAYS: [&str; 10] = [
     "fief_in_force",
+    "fief_read_timestamp_seconds",
     "fief_problems",
     "fief_interfaces",
     "fief_policy_applied_timestamp_seconds",

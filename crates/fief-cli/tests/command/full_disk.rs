@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An agent that is to record where there is no room: metrics and reading go on, and it records once there is.
+//! An agent that is to write where there is no room: metrics and reading go on, and it writes once there is.
 
 use std::fs;
 use std::io::Write;
@@ -49,6 +49,14 @@ impl Drop for Disk {
     }
 }
 
+/// With this standard error.
+fn agent(place: &Place, words: &[&str], said: fs::File) -> Agent {
+    let mut fief = Command::new(env!("CARGO_BIN_EXE_fief"));
+    fief.env("FIEF_SCOPE", &place.scope).stderr(said);
+    place.namespace.enter(&mut fief);
+    Agent::of(fief, words)
+}
+
 fn failures(agent: &Agent) -> u64 {
     let metrics = agent.scrape();
     assert!(metrics.contains("fief_in_force 1\n"), "{metrics}");
@@ -64,11 +72,8 @@ fn an_agent_whose_disk_is_full_at_its_start_serves_says_so_once_and_records_late
     disk.fill();
     let record = disk.path().join("record");
     let said = tempfile::NamedTempFile::new().expect("a file");
-    let mut fief = Command::new(env!("CARGO_BIN_EXE_fief"));
-    fief.env("FIEF_SCOPE", &place.scope).stderr(said.reopen().expect("there"));
-    place.namespace.enter(&mut fief);
     let words = ["--record", record.to_str().expect("text"), "--record-interval", "0.2"];
-    let agent = Agent::of(fief, &words);
+    let agent = agent(&place, &words, said.reopen().expect("there"));
     wait_until(DEADLINE, || failures(&agent) >= 3).expect("each turn that keeps nothing is counted");
     let warnings = || fs::read_to_string(said.path()).expect("text");
     let full = warnings();
@@ -83,11 +88,59 @@ fn an_agent_whose_disk_is_full_at_its_start_serves_says_so_once_and_records_late
 }
 
 #[test]
+fn an_agent_whose_standard_error_is_on_the_full_disk_too_serves_and_counts() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let disk = Disk::new();
+    disk.fill();
+    let record = disk.path().join("record");
+    let words = ["--record", record.to_str().expect("text"), "--record-interval", "0.2"];
+    let said = fs::OpenOptions::new().append(true).open(disk.path().join("1")).expect("it is there");
+    let agent = agent(&place, &words, said);
+    wait_until(DEADLINE, || failures(&agent) >= 3).expect("it goes on behind the first");
+}
+
+#[test]
+fn an_agent_whose_file_of_metrics_has_no_room_serves_says_so_once_and_writes_it_later() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let disk = Disk::new();
+    disk.fill();
+    let said = tempfile::NamedTempFile::new().expect("a file");
+    let words = ["--textfile", disk.path().to_str().expect("text"), "--interval", "0.2"];
+    let agent = agent(&place, &words, said.reopen().expect("there"));
+    assert!(agent.scrape().contains("fief_in_force 1\n"));
+    let warnings = || fs::read_to_string(said.path()).expect("text");
+    let full = warnings();
+    assert!(full.lines().count() == 1 && full.contains("cannot write the metrics into"), "{full}");
+    disk.empty();
+    wait_until(DEADLINE, || disk.path().join("fief.prom").exists()).expect("it has room now");
+    assert_eq!(warnings(), full, "nothing more is to be said");
+}
+
+#[test]
+fn numbers_of_an_agent_that_was_killed_go_also_where_the_next_does_not_start() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = folder.path().join("fief.prom");
+    fs::write(&old, "fief_in_force 1\n").expect("written");
+    let serving = Agent::start(&place, &[]);
+    let textfile = ["agent", "--listen", "0.0.0.0:9758", "--textfile"];
+    let ended = place.fief().args(textfile).arg(folder.path()).ends();
+    assert!(ended.stderr.contains("an agent serves already") && old.exists(), "it may be that one's: {ended:?}");
+    drop(serving);
+    let ended = place.fief().args(textfile).arg(folder.path()).ends();
+    assert!(ended.code == 1 && ended.stderr.contains("listen on 127.0.0.1") && !old.exists(), "{ended:?}");
+}
+
+#[test]
 fn what_is_no_folder_is_an_error_at_the_start() {
     let Some(place) = Place::new() else { return };
     let file = tempfile::NamedTempFile::new().expect("a file");
     for wrong in [file.path().to_owned(), file.path().join("record")] {
-        let ended = place.fief().args(["agent", "--record"]).arg(&wrong).ends();
-        assert!(ended.code == 1 && ended.stderr.contains("cannot make"), "{ended:?}");
+        for (option, why) in [("--record", "cannot make"), ("--textfile", "cannot write the metrics into")] {
+            let ended = place.fief().args(["agent", option]).arg(&wrong).ends();
+            assert!(ended.code == 1 && ended.stderr.contains(why), "{option}: {ended:?}");
+        }
     }
 }

@@ -21,5 +21,6 @@ mod place;
 mod record;
 mod started;
 mod system_calls;
+mod unheard;
 mod unit;
 mod without_root;

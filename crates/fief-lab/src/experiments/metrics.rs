@@ -127,7 +127,7 @@ fn scrape(plan: &Plan, namespace: &NetNs, policy: &PolicyFile, progress: &mut Pr
     let journal = Journal::new()?;
     let mut agent = fief()?;
     // all of them, the worst that can be asked for
-    agent.args(["agent", "--journal", "--series", &(2 * plan.containers).to_string()]);
+    agent.args(["agent", "--journal", "--applications", "--series", &(2 * plan.containers).to_string()]);
     let mut agent = journal.of(&agent);
     agent.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut agent = Process::start(agent)?;

@@ -12,7 +12,7 @@ use crate::cli::Explain;
 use crate::clock;
 use crate::failure::{Failure, Result};
 use crate::look::{self, Reader};
-use crate::output::{Output, printable};
+use crate::output::{Output, printable, say};
 use fief_control::{Notice, Told};
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
@@ -104,7 +104,7 @@ fn lost(count: u64, json: bool, output: &mut Output) -> Result<()> {
         output.json(&Lost { lost: count })?;
         return output.flush();
     }
-    eprintln!("fief: {} lost: this reader was too slow", counted_in_words(count));
+    say(format_args!("{} lost: this reader was too slow", counted_in_words(count)));
     Ok(())
 }
 

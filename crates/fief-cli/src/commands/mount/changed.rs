@@ -12,7 +12,7 @@ use super::folders::is_name;
 use super::inode::{File, Inode};
 use super::order::{self, Order};
 use super::served::{Present, Result, Served, errno, slot};
-use crate::output::printable;
+use crate::output::{printable, say};
 use fief_control::{Asker, Holder, Node, Reference};
 
 /// Lines of `cmd` at once.
@@ -157,7 +157,7 @@ fn told(caller: Caller, error: fief_control::Error) -> Errno {
 
 fn tell(caller: Caller, what: &str) {
     if caller == Caller::Operator {
-        eprintln!("fief: {}", printable(what));
+        say(printable(what));
     }
 }
 
