@@ -5,7 +5,7 @@
  * Problem: between the end of one server and the start of the next nobody listens, and the kernel refuses every client, at once.
  * How: such a SYN is dropped, and its client sends it again, after a second as clients do: by then the server is there. The time
  * counts from the first one that found nobody at the address, so a server that stays away is refused as ever.
- * What waits in a queue stays there (deliver.bpf.h).
+ * Requests that wait in a queue stay there (deliver.bpf.h).
  * Limits: a client whose handshake was answered before and whose request comes now is reset. A SYN for another machine passes.
  * Eight addresses of a listener have a place at a time. Behind a translation of ports nobody seems to listen; there the first time
  * after an apply drops everybody.

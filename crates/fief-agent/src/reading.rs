@@ -134,7 +134,7 @@ impl Readings {
         Some(hasher.finish())
     }
 
-    /// What is left of a first apply that was killed, or what one builds, is nobody's status later.
+    /// A status without a policy in force is not kept: a first apply was killed, or is under way.
     fn keep(&self, policy: Option<u64>, status: Status) -> Arc<Status> {
         if status.in_force { self.looked.keep(policy, status) } else { Arc::new(status) }
     }
@@ -218,7 +218,7 @@ impl Paced {
     }
 }
 
-/// What was found last, however old, for those who wait for no look.
+/// The status that the last look found, however old it is. Scrapes take it and look for nothing.
 #[derive(Debug)]
 struct Looked<T>(Mutex<Option<Found<T>>>);
 

@@ -252,7 +252,7 @@ impl Answers {
         }
     }
 
-    /// Who listens is looked for among the descriptors of all processes, which no scrape is to wait for. The journal looks too, and more
+    /// The look for who listens reads the descriptors of all processes. No scrape waits for that. The journal looks too, and more
     /// seldom if that is costly.
     fn look(&self, ended: &Receiver<()>, warn: &dyn Fn(&str)) {
         let (mut failed, mut spent, mut pause) = (false, cpu_spent(), Duration::ZERO);

@@ -119,7 +119,7 @@ pub(crate) fn put(installation: Installation, server: &NetNs) {
     }
 }
 
-/// Whoever is the last to take it, it is taken down at the end of the program.
+/// Leaves it to the next door. The end of the program takes down those that are left.
 fn keep(installation: Installation) {
     static AT_THE_END: Once = Once::new();
     AT_THE_END.call_once(|| {

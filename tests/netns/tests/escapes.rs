@@ -521,30 +521,38 @@ fn ask(stream: &mut TcpStream, path: &str) {
     assert!(read_until(stream, &answer).contains(&answer), "{path}");
 }
 
+/// A server of `web` and a client of it. Requests for gold are of `shop`, all others of `rest`.
+fn gold_of_shop(door: Door, rest: &str) -> (Front, Process, TcpStream) {
+    let policy = format!(
+        r#"
+[container.web]
+[container.shop]
+[container."{rest}"]
+[listener.plain]
+address = "[::]:80"
+queue = false
+[[listener.plain.client]]
+from = ["any"]
+container = "{rest}"
+[[listener.plain.request]]
+path = "/gold/*"
+container = "shop"
+"#
+    );
+    let front = Front::new(door, &policy);
+    let server = front.python(&python_server("    do_GET = answer"));
+    let stream = connect_once_served(&front.topology.clients, anywhere(Family::V4), plain(Family::V4));
+    (front, server, stream)
+}
+
 /// The door rules the requests of each class, and the server's unit pays for them: the first one by its verdict, later ones as they pass.
 #[test]
 fn a_server_beside_the_classes_pays_for_what_the_door_lets_through_to_it() {
     if !(front::ready() && require(Feature::Python)) {
         return;
     }
-    let policy = r#"
-[container.web]
-[container.shop]
-[container."shop/rest"]
-[listener.plain]
-address = "[::]:80"
-queue = false
-[[listener.plain.client]]
-from = ["any"]
-container = "shop/rest"
-[[listener.plain.request]]
-path = "/gold/*"
-container = "shop"
-"#;
     for door in Door::GUARDS {
-        let front = Front::new(door, policy);
-        let _server = front.python(&python_server("    do_GET = answer"));
-        let mut stream = connect_once_served(&front.topology.clients, anywhere(Family::V4), plain(Family::V4));
+        let (front, _server, mut stream) = gold_of_shop(door, "shop/rest");
         ["/first", "/gold/second", "/third"].into_iter().for_each(|path| ask(&mut stream, path));
         let fief = front.installation().fief();
         for class in ["shop", "shop/rest"] {
@@ -563,24 +571,8 @@ fn a_connection_counts_in_its_class_while_that_pays_for_it() {
     if !(front::ready() && require(Feature::Python)) {
         return;
     }
-    let policy = r#"
-[container.web]
-[container."web/rest"]
-[container.shop]
-[listener.plain]
-address = "[::]:80"
-queue = false
-[[listener.plain.client]]
-from = ["any"]
-container = "web/rest"
-[[listener.plain.request]]
-path = "/gold/*"
-container = "shop"
-"#;
     for door in Door::GUARDS {
-        let front = Front::new(door, policy);
-        let _server = front.python(&python_server("    do_GET = answer"));
-        let mut stream = connect_once_served(&front.topology.clients, anywhere(Family::V4), plain(Family::V4));
+        let (front, _server, mut stream) = gold_of_shop(door, "web/rest");
         let counted = || ["web/rest", "shop"].map(|class| view(front.installation().fief(), class).sockets);
         for (path, counts) in [("/gold/first", 0), ("/second", 1), ("/gold/third", 0), ("/fourth", 1)] {
             ask(&mut stream, path);

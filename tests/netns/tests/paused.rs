@@ -273,7 +273,7 @@ fn what_a_killed_change_left_is_made_good_by_the_next() {
     }
 }
 
-/// What needs no lock is there first, and then looks whether time is charged.
+/// A watch takes no lock: it is there first, and then looks whether time is charged.
 #[test]
 fn who_found_time_charged_has_it_charged_also_if_who_ends_that_is_killed() {
     let installation = paused();

@@ -67,7 +67,7 @@ fn nginx_with_fcgiwrap_each_request_has_a_container_too() {
     each_request_has_a_container_at(Server::Fcgiwrap);
 }
 
-/// Who names the files of a site is a tenant: U+009B begins what a terminal obeys.
+/// A tenant names the files of its site, and a terminal obeys what begins with U+009B.
 #[test]
 fn a_container_has_no_byte_of_its_programs_name_that_a_terminal_obeys() {
     let Some(site) = Site::new(Server::Lighttpd, FREE) else { return };

@@ -101,6 +101,18 @@ fn restarting() -> Front {
     Front::new(Door::Own, &lasting().replace("[::]:80\"", "[::]:80\"\nrestart = \"20s\""))
 }
 
+/// The server ends while it has one request, and two wait. Its place is free then, and the next one has found nobody.
+fn two_wait_as_it_ends(front: &Front, listener: TcpListener) -> (TcpStream, [TcpStream; 2]) {
+    let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
+    let first = ask(1);
+    let (served, _) = listener.accept().unwrap();
+    let waits = [ask(2), ask(3)];
+    wait_until(SOON, || front.queue().waiting == 2).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    drop((listener, served));
+    wait_until(SOON, || front.queue().stuck_ns > 0).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    (first, waits)
+}
+
 /// With `restart` those that wait have the server that starts.
 #[test]
 fn who_waits_while_the_server_is_started_anew_is_served_by_the_next_one() {
@@ -110,15 +122,7 @@ fn who_waits_while_the_server_is_started_anew_is_served_by_the_next_one() {
     let _one = one_installation();
     let front = restarting();
     let listen = || front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
-    let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
-    let listener = listen();
-    let _first = ask(1);
-    let (served, _) = listener.accept().unwrap();
-    let waits = [ask(2), ask(3)];
-    wait_until(SOON, || front.queue().waiting == 2).unwrap_or_else(|_| panic!("{:?}", front.queue()));
-    drop((listener, served));
-    // its place is free, and the next one has found nobody
-    wait_until(SOON, || front.queue().stuck_ns > 0).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    let (_first, waits) = two_wait_as_it_ends(&front, listen());
     assert_eq!(front.queue().class[1].released, 0);
     let listener = listen();
     std::thread::spawn(move || accept_all(&listener));
@@ -134,19 +138,13 @@ fn who_has_a_connection_passes_one_that_finds_no_server() {
     let _one = one_installation();
     let front = restarting();
     let listen = || front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
-    let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
     let listener = listen();
     let mut has = connect_from(&front.topology.clients, (low(100), 0).into(), plain(Family::V4)).unwrap();
     ask_on(&mut has, "/before");
     let (stream, _) = listener.accept().unwrap();
     std::thread::spawn(move || answer_all(stream));
     answer_on(&mut has);
-    let _first = ask(1);
-    let (served, _) = listener.accept().unwrap();
-    let waits = [ask(2), ask(3)];
-    wait_until(SOON, || front.queue().waiting == 2).unwrap_or_else(|_| panic!("{:?}", front.queue()));
-    drop((listener, served));
-    wait_until(SOON, || front.queue().stuck_ns > 0).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    let (_first, waits) = two_wait_as_it_ends(&front, listener);
     ask_on(&mut has, "/later");
     assert!(answer_on(&mut has).starts_with("HTTP/1.1 200 "));
     // now and then one is on its way to the server

@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(text(&through(&after, &before).1), text(&before));
     }
 
-    /// Who makes as many as a user may, and ends them again in each second, must not keep anybody from reading the record.
+    /// A user may make as many containers as the quota allows, and end them, in each second. The record can be read all the same.
     #[test]
     fn a_second_in_which_very_many_came_and_went_is_applied_at_once() {
         const MANY: u32 = 50_000;
