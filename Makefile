@@ -35,8 +35,11 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 
 CASES ?= 100000
 SEED ?=
+REQUESTS ?= 100000
+# tests that make as many requests as FIEF_TEST_REQUESTS says
+SOAKED := queue_impaired queue_postgresql queue_programs queue_proxied queue_servers
 
-.PHONY: help deps build build-fief demo test test-vm fuzz check bench deb install install-lab uninstall clean
+.PHONY: help deps build build-fief demo test test-vm fuzz soak check bench deb install install-lab uninstall clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -54,7 +57,7 @@ build-fief:
 	@$(CARGO) build --release --locked -p fief-cli
 	@echo "built $(FIEF)"
 
-demo: build ## watch one paying client beside 40 others, without and with Fief (root)
+demo: build ## watch one paying client beside 0 to 200 others at nginx and Go, without and with Fief's queue (root)
 	@$(FIEF) lab demo
 
 test: deps ## run all tests; as root also those with real packets and servers
@@ -63,11 +66,15 @@ test: deps ## run all tests; as root also those with real packets and servers
 
 KERNEL ?=
 
-test-vm: deps ## all checks on Debian's own kernels, emulated (QEMU; some minutes): KERNEL="6.12 7.0"
+test-vm: deps ## all checks on Debian's own kernels, emulated (QEMU; some minutes each): KERNEL="6.12 7.0 newest"
 	@tests/vm/run.sh $(KERNEL)
 
 fuzz: deps ## hold what Fief passes against real servers: CASES (100000) for each, SEED (the time) (root)
 	@$(CARGO) run --locked -p fief-tests-differential -- --cases $(CASES) $(if $(SEED),--seed $(SEED))
+
+soak: deps ## show with each server that a queue loses and doubles no request: REQUESTS (100000) in each test (root, some hours)
+	@$(CARGO) build --locked -p fief-cli # the tests start it
+	@FIEF_TEST_REQUESTS=$(REQUESTS) $(CARGO) test --locked -p fief-tests-netns --no-fail-fast $(addprefix --test ,$(SOAKED))
 
 check: deps ## formatting, lints, licence lines, returns to files
 	@failed=; \

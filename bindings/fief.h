@@ -33,8 +33,10 @@ static inline int fief_set(int fd, int option, const void *value, socklen_t leng
 
 static inline int fief_get(int fd, int option, void *value, socklen_t length)
 {
-	int err = getsockopt(fd, FIEF_SOL, option, value, &length);
+	int err;
 
+	memset(value, 0, length); /* an older version in force tells less of a record */
+	err = getsockopt(fd, FIEF_SOL, option, value, &length);
 	/* IPv4's own answer to a level that it does not know */
 	if (err && errno == EOPNOTSUPP)
 		errno = ENOPROTOOPT;

@@ -51,7 +51,9 @@ def _set(of, option, value=None, valid=None):
 
 def _get(of, option, record):
     try:
-        return record.from_buffer_copy(of.getsockopt(FIEF_SOL, option, ctypes.sizeof(record)))
+        size = ctypes.sizeof(record)
+        # an older version in force tells less of a record
+        return record.from_buffer_copy(of.getsockopt(FIEF_SOL, option, size).ljust(size, b"\0"))
     except OSError as error:
         raise _failed(error) from None
 

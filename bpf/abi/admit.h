@@ -68,12 +68,12 @@ struct fief_admitted {
 	__u64 body;	 /* as in struct fief_label */
 };
 
-/* How far a head was looked through for its end, as it comes: all zero at its begin. See the front room's scan.bpf.h. */
+/* How far what is kept was looked through for its end, as it comes: all zero at a head's begin. See the front room's scan.bpf.h. */
 struct fief_scan {
 	__u32 at;     /* what is before need not be looked at again */
 	__u32 phase;  /* enum scan_phase */
-	__u32 filled; /* TLS: bytes of the message in the records before `at` */
-	__u32 wanted; /* TLS: its length, as far as those bytes say it */
+	__u32 filled; /* TLS: bytes of the message in the records before `at`; a body: words of its first line */
+	__u32 wanted; /* TLS: its length, as far as those bytes say it; a body: its bytes */
 };
 
 /* Where in its body a request has come to. See the front room's body.bpf.h. */

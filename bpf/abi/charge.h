@@ -10,6 +10,11 @@
 #define FIEF_KEPT	 8
 #define FIEF_RECENT	 4
 #define FIEF_SERVED	 8 /* containers that a thread is scheduled for together */
+/* Of `received`, which has two listeners (core/clients.h): the thread has sent to clients of both, or to one of the other */
+#define FIEF_ANSWERED	    (1u << 31)
+#define FIEF_ANSWERED_OTHER (1u << 30)
+#define FIEF_CLIENT_BITS    11 /* FIEF_MAX_LISTENERS */
+#define FIEF_CLIENT	    ((1u << FIEF_CLIENT_BITS) - 1)
 
 /* one entry of the write-back cache of usage: a container's */
 struct fief_cache_slot {
@@ -113,7 +118,7 @@ struct fief_cpu {
 	__u64 next_thread;		 /* that thread, if it has one */
 	__u32 served_count;		 /* of these */
 	__u32 served_reset;		 /* 1: what the thread served before counts no more */
-	__u32 received;	  /* index + 1 of the listener that it last received from a client of; 0: of none */
+	__u32 received;	  /* index + 1 of two listeners whose clients it has served (core/clients.h); 0: none */
 	__u32 limit_cpus; /* CPUs that the machine has, by which limits are counted */
 	struct fief_ref served[FIEF_SERVED]; /* whom the running thread worked for since the scheduler last looked */
 	struct fief_recent recent[FIEF_RECENT];

@@ -43,8 +43,8 @@ enum fief_error {
 
 /* containers of one user against the quota */
 struct fief_user {
-	__u32 containers;	/* FIEF_USER_GONE: the entry is being removed; a new one takes its place */
-	__u32 quota;		/* 0: fief_control.user_quota */
+	__u32 containers; /* FIEF_USER_GONE: the entry is being removed; a new one takes its place */
+	__u32 spare;
 	struct fief_ref parent; /* user/<uid> */
 };
 

@@ -5,7 +5,7 @@
 #include "container.h"
 
 /*
- * A bucket of the policy, known by its number (from 1; 0: none). Of two lines of the cache, so that what a look needs is
+ * A bucket of the policy, known by its number (from 1; 0: none). Of two cache lines, so that what a look needs is
  * in the first.
  *
  * Generic cell rate algorithm, one word for the state so that all CPUs share it by compare-and-swap: `arrival_ns` is the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Rule table: of each policy slot an array of lines of the cache, with prefixes of clients and patterns of requests by
+ * Rule table: of each policy slot an array of cache lines, with prefixes of clients and patterns of requests by
  * their hash, and the records of the rules that they belong to.
  */
 #pragma once

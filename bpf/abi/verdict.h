@@ -24,7 +24,7 @@ enum fief_reason {
 	FIEF_REQUEST_REFUSED,	/* a rule refuses it */
 	FIEF_REQUEST_RATE,	/* above the rule's requests per second */
 	FIEF_REQUEST_CPU,	/* above the rule's CPU time per second */
-	FIEF_REQUEST_UNTRACKED, /* requests of a connection that is older than the guard: not ruled */
+	FIEF_REQUEST_UNTRACKED, /* no longer counted (FIEF_PASSED_OTHER, FIEF_REFUSED_OTHER are); keeps its number */
 	/* receive in a thread of the class */
 	FIEF_LANE_FULL, /* the queue of the thread is full: discarded before any protocol work */
 	/* the door itself */

@@ -165,7 +165,7 @@ static __always_inline int admin_user_forget(struct fief_admin *a)
 	struct fief_user *u = bpf_map_lookup_elem(&users, &uid);
 	struct fief_ref parent;
 
-	if (!u || u->quota)
+	if (!u)
 		return -ENOENT;
 	if (!user_goes(u))
 		return -EBUSY;

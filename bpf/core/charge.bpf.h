@@ -115,7 +115,7 @@ __noinline int charged_tell(struct fief_cpu *cs __arg_nonnull, __u64 whose, __u6
 {
 	struct fief_ref to = ref_read(whose);
 
-	if (cs->scheduled && (to.id == FIEF_ROOT || to.id >= FIEF_USERS) && to.id != FIEF_NO_ID)
+	if (cs->scheduled && is_scheduled(to.id))
 		charged_gather(cs, to, ns);
 	if (cs->watched)
 		charge_watch(cs, to, ns);

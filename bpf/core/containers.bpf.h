@@ -116,10 +116,7 @@ static __always_inline struct fief_ref user_place(__u32 uid)
 /* One container less. */
 static __always_inline void user_give(__u32 uid, struct fief_user *u)
 {
-	if (u->quota) /* of its own, which stays */
-		__sync_fetch_and_add(&u->containers, -1);
-	else
-		entry_give(&users, &uid, &u->containers, (__u64 *)&u->parent);
+	entry_give(&users, &uid, &u->containers, (__u64 *)&u->parent);
 }
 
 /* Counts one more or one less for the owner of a container; -EAGAIN: its entry went at this moment. */

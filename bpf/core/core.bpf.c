@@ -17,6 +17,7 @@
  *   admin        the control plane's operations   sweep        the references that are really held
  *   asked        what users ask of it
  *   drops        SYNs that the kernel dropped     told         notices to a server about them
+ *   grown        records that callers ask for
  *   repeats      when answers to requests are sent again
  *   program      what servers start for their clients
  *   watch        by which sources a container is charged
@@ -214,9 +215,9 @@ int BPF_PROG(recv_follows, struct sock *sk, int bytes, int flags)
 }
 
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(send_follows, struct sock *sk)
+int BPF_PROG(send_follows, struct sock *sk, int bytes)
 {
-	return socket_event(sk, false, false);
+	return socket_event(sk, false, bytes > 0);
 }
 
 /* ---- descriptors ---- */

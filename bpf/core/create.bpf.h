@@ -69,7 +69,7 @@ static __always_inline int owner_has_room(__u32 owner, __u32 taken)
 	}
 	if (!u) /* the table of users is full, or the entry goes at this moment */
 		return err && err != -EEXIST ? -ENFILE : -EAGAIN;
-	most = u->quota ? u->quota : control->user_quota;
+	most = control->user_quota;
 	return most && u->containers + 1 - taken > most ? -EDQUOT : 0;
 }
 

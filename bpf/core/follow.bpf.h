@@ -172,7 +172,7 @@ static __noinline int peer_label(struct sock *sk)
 	return 0;
 }
 
-/* `takes`: it got bytes, for good. */
+/* `takes`: it got bytes, for good, or sent some. */
 static __always_inline int socket_event(struct sock *sk, bool received, bool takes)
 {
 	struct fief_cpu *cs = this_thread();
@@ -185,20 +185,20 @@ static __always_inline int socket_event(struct sock *sk, bool received, bool tak
 	if (!received && sk->__sk_common.skc_family == AF_UNIX)
 		return sk->sk_type == SOCK_STREAM ? peer_label(sk) : 0;
 	follows = thread_follows(cs);
-	if (!follows && !received)
+	if (!follows && !received && !cs->scheduled)
 		return 0;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label) {
 		if (received && label->flags & FIEF_LABEL_FRESH)
 			label_count(sk, label);
 		if (takes && label_accepts(label))
-			received_note(cs, label->listener);
+			served_client(cs, label->listener, received);
 		if (received && !(cs->task.flags & FIEF_TASK_SERVES))
 			serves_note();
 		if (follows && thread_follow(cs, label->container, cs->by_client ? socket_client(sk, label) : 0))
 			return 0;
 	}
-	if (follows && takes && brings_requests(sk))
+	if (follows && received && takes && brings_requests(sk))
 		thread_follow(cs, cs->task.home, 0);
 	return 0;
 }

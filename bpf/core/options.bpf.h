@@ -6,6 +6,7 @@
 
 #include "descriptors.bpf.h"
 #include "file.bpf.h"
+#include "grown.bpf.h"
 #include "ring_calls.bpf.h"
 #include "told.bpf.h"
 #include "usage.bpf.h"
@@ -189,31 +190,32 @@ static __always_inline int socket_get(struct bpf_sockopt *ctx, struct bpf_sock *
 	if (!(d->rights & FIEF_RIGHT_READ))
 		return -EPERM;
 	switch (ctx->optname) {
-	case FIEF_USAGE:
-		if (value + sizeof(struct fief_usage) > end)
-			return -EINVAL;
+	case FIEF_USAGE: {
+		struct fief_usage usage;
+		int err;
+
 		self_settle();
-		ctx->optlen = sizeof(struct fief_usage);
-		return usage_read(d->container, value);
+		err = usage_read(d->container, &usage);
+		return err ? err : record_give(ctx, &usage, sizeof(usage), USAGE_FIRST);
+	}
 	case FIEF_ATTRIBUTES: {
 		struct fief_container *c = container_get(d->container);
-		struct fief_attributes *answer = value;
+		struct fief_attributes attributes;
 
-		if ((void *)(answer + 1) > end)
-			return -EINVAL;
 		if (!c)
 			return -ESTALE;
-		*answer = *attributes_of(c);
-		answer->reserved_ppm += c->reserved_ppm;
-		ctx->optlen = sizeof(struct fief_attributes);
-		return 0;
+		attributes = *attributes_of(c);
+		attributes.reserved_ppm += c->reserved_ppm;
+		return record_give(ctx, &attributes, sizeof(attributes), ATTRIBUTES_FIRST);
 	}
-	case FIEF_INFO:
-		if (value + sizeof(struct fief_info) > end)
-			return -EINVAL;
+	case FIEF_INFO: {
+		struct fief_info info;
+		int err;
+
 		self_settle();
-		ctx->optlen = sizeof(struct fief_info);
-		return info_get(d, value);
+		err = info_get(d, &info);
+		return err ? err : record_give(ctx, &info, sizeof(info), INFO_FIRST);
+	}
 	}
 	return -EINVAL;
 }

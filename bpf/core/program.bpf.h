@@ -122,7 +122,7 @@ static __always_inline bool programs_are_full(struct fief_container *into, __u32
 	if (!control)
 		return false;
 	most = users_part(control) / 2;
-	own = u && u->quota ? u->quota : control->user_quota;
+	own = control->user_quota;
 	if (!own || own > most)
 		own = most;
 	if (u && u->containers >= (own + 1) / 2)

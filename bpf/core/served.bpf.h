@@ -12,6 +12,7 @@
 #pragma once
 
 #include "excess.bpf.h"
+#include "clients.h"
 #include "loop.bpf.h"
 
 /* A stint begins. */
@@ -25,11 +26,11 @@ static __always_inline void served_begin(struct fief_cpu *cs, struct task_struct
 	cs->received = 0;
 }
 
-/* It has received from a client of the listener: others of that one's may wait for it (sched/lent). */
-static __always_inline void received_note(struct fief_cpu *cs, __u32 listener)
+/* It has worked on a connection of a client of the listener: others of that one's may wait for it (sched/lent). */
+static __always_inline void served_client(struct fief_cpu *cs, __u32 listener, bool received)
 {
 	if (cs->scheduled && listener != FIEF_NO_LISTENER)
-		cs->received = listener + 1;
+		cs->received = client_noted(cs->received, listener, received);
 }
 
 /*
@@ -46,7 +47,12 @@ static __always_inline void served_note(struct fief_cpu *cs, struct fief_ref to)
 {
 	__u32 count = cs->served_count;
 
-	if (count && same_ref(cs->served[0], to))
+	if (!count) {
+		cs->served[0] = to;
+		cs->served_count = 1;
+		return;
+	}
+	if (same_ref(cs->served[0], to))
 		return;
 	for (int i = 1; i < FIEF_SERVED; i++) {
 		if (i < count && same_ref(cs->served[i], to))
@@ -58,42 +64,80 @@ static __always_inline void served_note(struct fief_cpu *cs, struct fief_ref to)
 }
 
 /*
- * Adds to a container, and to all above it: the use of its part of the CPU, and what of what is charged does not count against limits
- * (less than 0: work that counts as another's CPU). The root's own time is that of threads which nobody manages.
+ * Adds to a container and to all above it but the root: the use of its part of the CPU, and what of what is charged does not count against
+ * limits (less than 0: work that counts as another's CPU).
  */
 static __noinline int counted_up(struct fief_ref to, __u64 charged_ns, __s64 unlimited_ns)
 {
-	struct fief_container *c = container_get(to);
+	while (can_loop) { /* without a count, which the verifier would follow in each value */
+		struct fief_container *c;
 
-	if (c && charged_ns)
-		__sync_fetch_and_add(&c->charged_own_ns, charged_ns);
-	while (can_loop) { /* to the root; without a count, which the verifier would follow in each value */
-		if (!c || to.id == FIEF_ROOT)
+		if (to.id == FIEF_ROOT)
+			break;
+		c = container_get(to);
+		if (!c)
 			break;
 		if (charged_ns)
 			__sync_fetch_and_add(&c->charged_ns, charged_ns);
 		if (unlimited_ns)
 			__sync_fetch_and_add(&c->unlimited_ns, unlimited_ns);
 		to = c->parent;
-		c = container_get(to);
 	}
 	return 0;
 }
 
+/*
+ * What a container is charged is its own use of the CPU. Two levels are all that most have: each switch comes here, and a turn of the loop
+ * costs as much as what it does. The root's own time is that of threads which nobody manages.
+ */
+static __always_inline void charged_up(struct fief_ref to, __u64 ns)
+{
+	struct fief_container *c = container_get(to);
+
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->charged_own_ns, ns);
+	if (to.id == FIEF_ROOT)
+		return;
+	__sync_fetch_and_add(&c->charged_ns, ns);
+	to = c->parent;
+	if (to.id == FIEF_ROOT)
+		return;
+	c = container_get(to);
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->charged_ns, ns);
+	to = c->parent;
+	if (to.id != FIEF_ROOT)
+		counted_up(to, ns, 0);
+}
+
+/* Whether the scheduler goes by what the container is charged. */
+static __always_inline bool is_scheduled(__u32 id)
+{
+	return id == FIEF_ROOT || id - FIEF_USERS < FIEF_NO_ID - FIEF_USERS;
+}
+
 /* Time that a container is charged counts for the scheduler. */
-static __noinline int charged_gather(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
+static __always_inline void charged_gather(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
 {
 	struct fief_ref from = cs->allocation;
+	struct fief_container *c;
 
 	if (cs->receive) { /* not the thread's own work */
+		charged_up(to, ns);
 		if (!cs->discards)
 			excess_count(to, ns, cs->last_ns);
-		return counted_up(to, ns, 0);
+		return;
 	}
 	if (to.id != FIEF_ROOT)
 		served_note(cs, to);
-	if (from.id == FIEF_NO_ID || same_ref(from, to) || !container_get(from))
-		return counted_up(to, ns, 0);
+	c = same_ref(from, to) || from.id == FIEF_NO_ID ? NULL : container_get(from);
+	if (!c) {
+		charged_up(to, ns);
+		return;
+	}
+	__sync_fetch_and_add(&c->charged_own_ns, ns);
 	counted_up(from, ns, ns);
-	return counted_up(to, 0, -ns);
+	counted_up(to, 0, -ns);
 }

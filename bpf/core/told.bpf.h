@@ -6,6 +6,7 @@
 #pragma once
 
 #include "drops.bpf.h"
+#include "grown.bpf.h"
 #include "maps/last_notices.bpf.h"
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
@@ -60,33 +61,29 @@ static __always_inline void refusals_told(struct fief_drops *answer, struct bpf_
 
 static __always_inline int drops_get(struct bpf_sockopt *ctx, struct bpf_sock *sk)
 {
-	struct fief_drops *answer = ctx->optval;
+	struct fief_drops answer = {};
 	struct fief_dropped *d;
 	struct fief_label *label;
 	struct sock *kernel;
 
-	if ((void *)(answer + 1) > ctx->optval_end)
-		return -EINVAL;
 	if (sk->protocol != IPPROTO_TCP || sk->state != BPF_TCP_LISTEN)
 		return -EINVAL;
-	__builtin_memset(answer, 0, sizeof(*answer));
-	ctx->optlen = sizeof(*answer);
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (!label)
-		return 0;
+		return record_give(ctx, &answer, sizeof(answer), DROPS_FIRST);
 	kernel = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
 	d = bpf_sk_storage_get(&dropped, sk, 0, 0);
 	if (d) {
 		drops_settle(d, label, kernel);
 		bpf_spin_lock(&d->lock);
-		answer->dropped = d->dropped;
-		answer->time_ns = d->time_ns;
-		answer->count = d->count;
-		__builtin_memcpy(answer->source, d->told.source, sizeof(answer->source));
+		answer.dropped = d->dropped;
+		answer.time_ns = d->time_ns;
+		answer.count = d->count;
+		__builtin_memcpy(answer.source, d->told.source, sizeof(answer.source));
 		bpf_spin_unlock(&d->lock);
-		answer->reason = answer->time_ns ? FIEF_SYN_QUEUE : FIEF_REASON_NONE;
+		answer.reason = answer.time_ns ? FIEF_SYN_QUEUE : FIEF_REASON_NONE;
 	}
 	if (label->listener != FIEF_NO_LISTENER)
-		refusals_told(answer, sk, kernel, label);
-	return 0;
+		refusals_told(&answer, sk, kernel, label);
+	return record_give(ctx, &answer, sizeof(answer), DROPS_FIRST);
 }

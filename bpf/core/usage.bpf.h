@@ -6,6 +6,7 @@
  * How: each CPU's `sequence` tells that a charge was under way; `flushes_begun` and `flushes_done` tell that a cache line moved
  * to the record between the two looks. Then everything is read again, a bounded number of times.
  * Limits: the open stint of a thread with a ring is left out: only its own CPU can tell whose it is (ring.bpf.h).
+ * While the hypervisor has a CPU, the kernel does not know yet that it does: the open stint goes on, and a later reader is told less.
  * After READ_TRIES the last look stands; it can miss or double charges that moved during it.
  */
 #pragma once
@@ -141,11 +142,10 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 	return 0;
 }
 
-static __noinline int usage_read(struct fief_ref ref, struct fief_usage *out)
+static __noinline int usage_read(struct fief_ref ref, struct fief_usage *sum)
 {
 	int i;
 	struct fief_container *c = container_get(ref);
-	struct fief_usage sum = {};
 	__u64 now;
 
 	if (!c)
@@ -155,19 +155,18 @@ static __noinline int usage_read(struct fief_ref ref, struct fief_usage *out)
 		__u32 cpu;
 
 		barrier();
-		sum = c->usage;
+		*sum = c->usage;
 		now = bpf_ktime_get_ns();
 		bpf_for (cpu, 0, cpu_count) {
 			struct fief_cpu *cs = cpu_at(cpu);
 
 			if (!cs)
 				break;
-			usage_of_cpu(cs, ref, now, &sum);
+			usage_of_cpu(cs, ref, now, sum);
 		}
 		barrier();
 		if (begun == done && begun == *(volatile __u32 *)&c->flushes_begun)
 			break;
 	}
-	*out = sum;
 	return 0;
 }

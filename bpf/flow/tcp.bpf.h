@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* TCP: the flags of its header, and the order of its sequence numbers. */
+/* TCP: the flags of its header, the order of its sequence numbers, and what its sockets still take. */
 #pragma once
 
 #define TCP_FLAGS_AT 13 /* kernels do not agree on the bit fields of struct tcphdr */
@@ -11,6 +11,8 @@
 #define TCP_URG	     0x20
 #define TCP_ECE	     0x40
 #define TCP_CWR	     0x80
+
+#define RCV_SHUTDOWN 1 /* of sk_shutdown: nobody reads any more */
 
 /* Whether sequence number `a` lies behind `b`. */
 static __always_inline bool is_behind(__u32 a, __u32 b)

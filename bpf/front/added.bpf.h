@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Added: bytes of a packet are put behind the begin of a request that is kept.
+ * Added: bytes of a packet are put behind those that are kept of a request, or of a part of its body.
  *
- * How: they are written where they are, and scanned for the end of the head (scan.bpf.h). A word marks the place as being
- * written; a CPU that finds it set drops its packet, which comes again.
+ * How: they are written where those are, and scanned for the end (scan.bpf.h). A word marks the place as being written; a CPU
+ * that finds it set drops its packet, which comes again.
  */
 #pragma once
 
 #include "halves.bpf.h"
-#include "proxy.bpf.h"
 #include "refused.bpf.h"
 #include "scan.bpf.h"
 
@@ -34,19 +33,15 @@ static __noinline int half_append(struct half *half, __u32 known, const struct s
 	return 0;
 }
 
-/* Of half_add(). */
-#define HALF_ENDED   1u /* the client sends no more */
-#define HALF_PROXIES 2u /* it may begin with a PROXY head */
-
 enum half_added { HALF_SPOILT, HALF_KEPT, HALF_READY, HALF_REFUSED };
 
 /*
  * Adds the packet's bytes from `skip` on to a half of `known` bytes; the stream has its payload. HALF_KEPT: there is nothing
  * to be ruled yet. Where there is, nothing has changed: the packet may come again. HALF_REFUSED: it was ruled already, and
- * stream->ruling says so much as its answer needs.
+ * stream->ruling says so much as its answer needs. `ended`: the client sends no more.
  */
 __noinline int half_add(const struct packet *p __arg_nonnull, struct stream *stream __arg_nonnull, __u32 known,
-			__u32 skip, __u32 how)
+			__u32 skip, bool ended)
 {
 	__u32 at = stream->held, fresh = stream->length - skip, end = known + fresh;
 	enum half_added done = HALF_SPOILT;
@@ -62,15 +57,12 @@ __noinline int half_add(const struct packet *p __arg_nonnull, struct stream *str
 		goto out;
 	}
 	done = HALF_READY;
-	if (end >= FIEF_HEADER_MAX || how & HALF_ENDED)
-		goto out;
-	/* what begins behind a PROXY head the scan does not know */
-	if (how & HALF_PROXIES && (known < PROXY_TWO || is_proxy((const struct request_bytes *)half->bytes, known)))
+	if (end >= FIEF_HEADER_MAX || ended)
 		goto out;
 	stream->scan = half->scan;
 	if (half_append(half, known, stream, skip, fresh))
 		done = HALF_SPOILT;
-	else if (!head_scan((const struct request_bytes *)half->bytes, end, &stream->scan))
+	else if (!scan_on(half->kind, (const struct request_bytes *)half->bytes, end, &stream->scan))
 		done = HALF_KEPT;
 	if (done == HALF_KEPT) {
 		half->length = end;

@@ -172,10 +172,31 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	if (fresh && !begin_take(skb, front, on))
 		return later_wait_for(front);
 	on->ranges = heads_get(sk, tcp, on->ranges);
-	if (!on->ranges)
-		return TCX_DROP;
-	verdict = requests_rule(skb, front, on, stream);
-	return front->guard->queue ? asked_rule(front, on, verdict) : verdict;
+	if (on->ranges) {
+		verdict = requests_rule(skb, front, on, stream);
+		return front->guard->queue ? asked_rule(front, on, verdict) : verdict;
+	}
+	/* no memory is left for the heads, as for a label (labelled.bpf.h) */
+	verdict = later_unread(front, label, stream, FIEF_UNREAD_NO_ROOM);
+	return verdict == LATER_REFUSED ? refuse_at(skb, front, stream, tcp) : verdict;
+}
+
+/* Bytes to a socket with a label, or the end of them. */
+static __always_inline int labelled_arrive(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk,
+					   struct connection *on)
+{
+	int verdict;
+
+	if (!label_take(on->label))
+		return busy_rule(skb, front);
+	guard_forget(front);
+	verdict = arrival_rule(skb, front, sk, on);
+	if (verdict == TCX_NEXT && on->owes)
+		verdict = late_rule(skb, front, on);
+	label_leave(on->label);
+	if (verdict != LATER_FREE)
+		return verdict;
+	return segment_guard_find(front) ? turn_rule(skb, front, on->tcp) : TCX_NEXT;
 }
 
 /* Bytes to a socket that is there, or the end of them. A verdict, or END_NOTED. */
@@ -183,7 +204,6 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 {
 	struct packet *p = &front->packet;
 	struct connection on = {.label = bpf_sk_storage_get(&labels, sk, 0, 0)};
-	int verdict;
 	bool passes;
 
 	if (on.label && on.label->flags & FIEF_LABEL_WAITS)
@@ -202,16 +222,7 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 		return END_NOTED;
 	if (!on.label)
 		on.label = label_make(front, sk, on.tcp);
-	if (!on.label)
-		return TCX_NEXT;
-	if (!label_take(on.label))
-		return busy_rule(skb, front);
-	guard_forget(front);
-	verdict = arrival_rule(skb, front, sk, &on);
-	if (verdict == TCX_NEXT && on.owes)
-		verdict = late_rule(skb, front, &on);
-	label_leave(on.label);
-	if (verdict != LATER_FREE)
-		return verdict;
-	return segment_guard_find(front) ? turn_rule(skb, front, on.tcp) : TCX_NEXT;
+	if (on.label)
+		return labelled_arrive(skb, front, sk, &on);
+	return front->guard && front->guard->shapes ? unlabelled_rule(skb, front, on.tcp) : TCX_NEXT;
 }

@@ -41,7 +41,7 @@ static __always_inline int half_begin(struct __sk_buff *skb, struct front_contex
 {
 	struct fief_admitted *entry = &stream->admitted;
 
-	if (!hold_keep(&front->packet, stream))
+	if (!hold_keep(&front->packet, stream, 0, 0, stream->ruling.skipped))
 		return requested_wait(front);
 	__builtin_memset(entry, 0, sizeof(*entry));
 	entry->container = client_container(front);
@@ -83,7 +83,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	    REQUEST_NEED_MORE) {
 		if (!found && stream->deferred && stream->length == p->payload_length)
 			return half_begin(skb, front, stream);
-		if (found ? hold_keep(p, stream) : !stream->deferred) {
+		if (found ? hold_keep(p, stream, 0, 0, ruling->skipped) : !stream->deferred) {
 			begin_leave(front->now, stream->first + 1, stream->flow);
 			return found ? kept_acknowledge(skb, p, stream) : packet_strip(skb, front, stream);
 		}

@@ -283,7 +283,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 		place_give(q, to->turn.class, picked.ends);
 		queue_put_back(q, links, picked.at, 0);
 	} else {
-		waiting_forget(links, picked.at); /* its client is not told, and asks again */
+		waiting_forget(links, picked.at); /* its client is not told until it says more */
 	}
 	return -1;
 }

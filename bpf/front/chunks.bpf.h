@@ -19,6 +19,7 @@
 #include "version.bpf.h"
 
 #define SIZE_DIGITS 15
+#define SIZE_MOST   (2 + SIZE_DIGITS + 1) /* bytes of a line up to what ends its size, with the CR LF before that */
 
 /* What stands where a body goes on: flags of the label. */
 #define CHUNK_STATES (FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER)

@@ -6,7 +6,8 @@
  * How: the socket is looked up anew. A first request makes its connection, as one that did not wait does; a later one reaches its
  * socket only if that still waits for it. What cannot reach the server goes back into its line, and the place with it; for a moment
  * those of its class that have their sockets go instead.
- * Limits: a request that is refused is answered once; a client that does not get the answer asks again.
+ * Limits: a request that is refused is answered once, and one that finds no server is reset once. A client that does not get that hears
+ * nothing until it says more: its bytes were acknowledged. A stock server that ends with unread bytes resets once, too.
  */
 #pragma once
 
@@ -71,6 +72,12 @@ static __noinline int released_note(struct fief_queue_class *of, __u64 ns)
 	return 0;
 }
 
+/* Whether the carrier of another one that is refused, or reset, may follow at once (pace.bpf.h). */
+static __always_inline bool may_follow(struct fief_queue *q, __u64 now)
+{
+	return !q->clock || is_timeless(q, now) || pace_allows(q, now);
+}
+
 /*
  * Only one that has taken something out of the queue sends another, so that a queue which cannot move does not turn in circles. `served`:
  * the server got that, as it has room for.
@@ -79,7 +86,7 @@ static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now
 {
 	struct fief_queue *q = queue_get(number);
 
-	if (q && queue_wants(q, now) && (served || !q->clock || is_timeless(q, now) || pace_allows(q, now)))
+	if (q && queue_wants(q, now) && (served || may_follow(q, now)))
 		queue_kick(skb, q, number);
 	return 0;
 }
@@ -101,7 +108,10 @@ static __noinline int carrier_back(struct __sk_buff *skb, struct queue_handed *f
 	if (!q || !links)
 		return 0;
 	other = queue_put_back(q, links, from->link, full ? LINK_FULL : 0);
-	if ((full && other) || *(volatile __u32 *)&q->refused)
+	/* while it was out of its line the clock may have found nobody, and ended: another carrier starts it, with or without a place */
+	if (has_clock(q, &from->packet) && is_timeless(q, bpf_ktime_get_ns()))
+		queue_kick(skb, q, from->turn.queue);
+	else if ((full && other) || *(volatile __u32 *)&q->refused)
 		queue_go_on(skb, from->turn.queue, now, false);
 	return 0;
 }
@@ -123,8 +133,7 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 		owed_mark(skb);
 		return TCX_NEXT;
 	}
-	if (later && tcp &&
-	    (is_behind(front->packet.seq, tcp->rcv_nxt) || is_congested(&front->packet, stream->admitted.tracked, tcp)))
+	if (later && tcp && is_held_up(&front->packet, stream->admitted.tracked, tcp))
 		place_shorten(q, &from->turn, front->now);
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
 	served_begin(q, &front->packet, &from->turn, answer);
@@ -133,6 +142,8 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 		hash = packet_flow(&front->packet);
 		claimed = carrier_claim(front, hash);
 		verdict = claimed ? carrier_admit(skb, front, stream, tcp, hash) : TCX_DROP;
+	} else if (tcp) {
+		served_check(&front->packet, tcp);
 	}
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
@@ -148,15 +159,27 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 }
 
 /*
- * Whether nobody listens while the server is started anew, as the policy allows it (absent.bpf.h): the request stays in its line, where it
- * is refused once it has waited for too long. A reset would be the end of it, and its place would let the next one go the same way.
+ * Whether its server has closed the socket. TCP would end that upon the bytes, by a reset that may be lost, and with it the FIN that it
+ * sends until the client has it.
+ */
+static __always_inline bool is_closed(struct tcp_sock *tcp, __u32 state)
+{
+	return tcp && state != BPF_TCP_ESTABLISHED && tcp->inet_conn.icsk_inet.sk.sk_shutdown & RCV_SHUTDOWN;
+}
+
+/*
+ * Nobody listens: the kernel resets it, and nobody sends it again. Whether the request stays in its line, where it is refused once it has
+ * waited for too long: while the server is started anew, as the policy allows it (absent.bpf.h), as its place would let the next one go the
+ * same way; and beyond so many in a ms, as a link may lose resets of thousands at once.
  */
 static __noinline bool carrier_waits_on(struct __sk_buff *skb, const struct front_context *front,
 					struct queue_handed *from)
 {
 	struct fief_queue *q = queue_get(from->turn.queue);
 
-	if (!q || q->open || !is_absent(front))
+	if (!q)
+		return false;
+	if ((q->open || !is_absent(front)) && may_follow(q, front->now))
 		return false;
 	place_give(q, from->turn.class, from->turn.ends);
 	carrier_back(skb, from, front->now, true);
@@ -165,10 +188,11 @@ static __noinline bool carrier_waits_on(struct __sk_buff *skb, const struct fron
 
 /*
  * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
- * what it expects. The place that it took is free, and the next one goes. Its client sends nothing again, and is reset.
+ * what it expects. The place that it took is free, and the next one goes. Its client sends nothing again, and is reset. `told`:
+ * TCP tells it that the server has closed.
  */
 static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				   struct queue_handed *from)
+				   struct queue_handed *from, bool told)
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(from->turn.queue);
@@ -179,8 +203,8 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *
 		place_give(q, from->turn.class, from->turn.ends);
 	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
 	waiting_forget(links, from->link);
-	queue_go_on(skb, from->turn.queue, front->now, from->why == QUEUE_GOES);
-	stream->ruling.rule.refusal = FIEF_REFUSE_RESET;
+	queue_go_on(skb, from->turn.queue, front->now, false);
+	stream->ruling.rule.refusal = told ? FIEF_REFUSE_DROP : FIEF_REFUSE_RESET;
 	return answer(skb, &front->packet, stream);
 }
 
@@ -194,7 +218,7 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 	struct tcp_sock *tcp = NULL;
 	struct bpf_sock *sk;
 	__u32 state = 0;
-	bool later, found;
+	bool later, found, closed;
 	int verdict;
 
 	if (!from || !stream || !links)
@@ -213,9 +237,10 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		tcp = bpf_skc_to_tcp_sock(sk);
 	if (sk && later && tcp)
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	if (sk && (later ? !label || !(label->flags & FIEF_LABEL_WAITS) : state != BPF_TCP_LISTEN)) {
+	closed = later && is_closed(tcp, state);
+	if (sk && (later ? !label || !(label->flags & FIEF_LABEL_WAITS) || closed : state != BPF_TCP_LISTEN)) {
 		bpf_sk_release(sk);
-		verdict = carrier_drop(skb, &front, stream, from);
+		verdict = carrier_drop(skb, &front, stream, from, closed);
 		return door_leave(skb, &front, verdict);
 	}
 	if (!sk && !later && found && from->why == QUEUE_GOES && carrier_waits_on(skb, &front, from))
@@ -236,8 +261,9 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		verdict = carrier_serve(skb, &front, stream, tcp, from, later);
 		if (verdict == TCX_NEXT && !later && !front.connected)
 			passed_note(&front.packet);
+		/* of what found no socket the kernel makes a reset, a first one's within the pace (carrier_waits_on) */
 		if (verdict == TCX_NEXT)
-			queue_go_on(skb, from->turn.queue, front.now, true);
+			queue_go_on(skb, from->turn.queue, front.now, tcp || !later);
 	}
 	if (sk)
 		bpf_sk_release(sk);

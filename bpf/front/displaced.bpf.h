@@ -31,7 +31,7 @@ static __always_inline void verdict_label(struct fief_label *fresh, const struct
 struct displaced {
 	struct fief_flow_key key; /* whose verdict comes */
 	struct bpf_sock_tuple tuple;
-	struct fief_label fresh;
+	struct fief_label fresh; /* the label of a socket that has none (labelled.bpf.h), too */
 };
 
 struct {

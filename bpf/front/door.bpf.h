@@ -95,8 +95,11 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 			return TCX_DROP;
 	}
 	sk = socket_find(skb, &front->packet, &front->listener);
-	if (!sk)
-		return absent_rule(skb, front);
+	if (!sk) {
+		verdict = absent_rule(skb, front);
+		tick_wake(skb, front->guard->queue, front->now);
+		return verdict;
+	}
 	state = sk->state;
 	barrier_var(state);
 	if (state == BPF_TCP_TIME_WAIT)

@@ -354,9 +354,10 @@ static __always_inline bool gap_passes(struct __sk_buff *skb, struct front_conte
 
 	if (has == GAP_NONE || !is_body(p, sk, label))
 		return false;
-	if (has == GAP_END && payload_valid(skb, p, stream, false))
-		place_again(p, front->guard->queue, container, tcp->write_seq,
-			    is_shut(p, tcp, &stream->with) || is_congested(p, FIEF_LABEL_TRACKED, tcp));
+	if (has == GAP_END && payload_valid(skb, p, stream, false)) {
+		place_again(p, front->guard->queue, container, tcp->write_seq, is_stopped(p, tcp, &stream->with));
+		served_check(p, tcp);
+	}
 	return true;
 }
 
@@ -383,10 +384,11 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 	if (what == QUEUE_WHOLE) {
 		if (label && tcp && payload_valid(skb, &front->packet, stream, false)) {
 			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_OWES);
-			if (queue_of_packet(skb, front->guard->queue))
+			if (queue_of_packet(skb, front->guard->queue)) {
 				place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at,
-					    is_shut(&front->packet, tcp, &stream->with) ||
-						is_congested(&front->packet, FIEF_LABEL_TRACKED, tcp));
+					    is_stopped(&front->packet, tcp, &stream->with));
+				served_check(&front->packet, tcp);
+			}
 		}
 		verdict = TCX_NEXT;
 	} else if (what == QUEUE_REPEATS && gap_passes(skb, front, stream, sk, tcp, label)) {

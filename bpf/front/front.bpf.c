@@ -283,4 +283,14 @@ int BPF_PROG(state_clocks, const struct sock *sk, const int oldstate, const int 
 	return socket_ends((struct sock *)sk, newstate);
 }
 
+/*
+ * The same. While a CPU runs a tracepoint's program for a thread, an interrupt does not run it again there (prog->active), and a connection
+ * that ends in the interrupt would keep its place: of two programs one is not interrupted.
+ */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(state_reclocks, const struct sock *sk, const int oldstate, const int newstate)
+{
+	return socket_ends((struct sock *)sk, newstate);
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

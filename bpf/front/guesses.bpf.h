@@ -81,7 +81,7 @@ __noinline int bad_count(const struct packet *p __arg_nonnull, __u64 now, __u32 
 	__u64 *budget = bpf_map_lookup_elem(&bad_arrivals, &at), arrival;
 	struct fief_sightings *seen = sightings_get();
 
-	if (seen && now - seen->bad_ns > BAD_INTERVAL_NS) /* each packet that leaves reads this line of the cache */
+	if (seen && now - seen->bad_ns > BAD_INTERVAL_NS) /* each packet that leaves reads this cache line */
 		*(volatile __u64 *)&seen->bad_ns = now;
 	if (!budget)
 		return 0;

@@ -15,7 +15,6 @@
 #include "bits.bpf.h"
 #include "flow/aggregate.bpf.h"
 #include "hash.bpf.h"
-#include "proxy.bpf.h"
 #include "stream.bpf.h"
 
 #define HALF_ROWS	64
@@ -48,6 +47,7 @@ struct half {
 	__u64 refused_ns; /* when it was; 0: it was not */
 	__u16 retry_after_s;
 	__u8 refusal; /* enum fief_refusal: what its client got, and gets again */
+	__u8 kind;    /* enum scan_kind */
 	struct fief_scan scan;
 	__u8 bytes[FIEF_HEADER_MAX + STREAM_STEP];
 };

@@ -11,9 +11,10 @@
  * How: a head that RFC 9112 allows is read as every server reads it (COMPLETE). So are deviations that all servers which accept
  * them read alike: empty lines first, several blanks before the target. About all other heads servers differ:
  * some refuse, some skip lines, some read another request. Such a head is odd: it is read as the most tolerant of these servers
- * read it, and is UNREAD (malformed) at its end. A first line without a version (HTTP/0.9, after which some servers read on and
- * some do not), of HTTP/2, of the PROXY protocol or of anything else is UNREAD at the line's end. A head without an end within
- * FIEF_HEADER_MAX bytes is UNREAD there. The readable fields of all of them are set, those of an unfinished first line too.
+ * read it, and is UNREAD (malformed) at its end. A first line without a version, or without a space right before it, where some
+ * servers find none (HTTP/0.9: some read on, some answer at once), of HTTP/2, of the PROXY protocol or of anything else is UNREAD
+ * at the line's end. A head without an end within FIEF_HEADER_MAX bytes is UNREAD there. The readable fields of all of them are
+ * set, those of an unfinished first line too.
  * Limits: of headers and cookies of one name the first counts, except for Host, of which there is one. Transfer codings other
  * than "chunked" alone are odd: most servers know no other.
  */

@@ -4,11 +4,11 @@
  *
  * Problem: servers that expect no body, such as Python's http.server, do not read it and take it for the next request. To us
  * and to all others it is a body.
- * How: where the policy does not say that the server reads every body, the body is ruled as what follows the request, once its first line is there. A server that takes the line for a request
- * line serves one of three words, whose last one is a version, or GET with a target alone (HTTP/0.9). It ends the connection on
- * anything else: JSON, a form or prose is no request. A body that could be a request is ruled as a later request, whose head
- * must end where the body does; otherwise it is unread. A word of capitals alone is unread too: a server joins it to the method
- * of the following request.
+ * How: where the policy does not say that the server reads every body, the body is ruled as what follows the request, once its
+ * first line is there. A server that takes the line for a request line serves one of three words, whose last one is a version,
+ * or GET with a target alone (HTTP/0.9). It ends the connection on anything else: JSON, a form or prose is no request. A body
+ * that could be a request is ruled as a later request, whose head must end where the body does; otherwise it is unread. A word
+ * of capitals alone is unread too: a server joins it to the method of the following request.
  * After a request that ends its connection (RFC 9112, 9.6) nothing is a request.
  * Limits: a body that could be a request must end within FIEF_HEADER_MAX bytes. Servers are assumed to read the bodies of POST,
  * PUT and PATCH to the end.

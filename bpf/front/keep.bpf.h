@@ -83,8 +83,22 @@ __noinline __u32 half_claim(const struct half_name *name __arg_nonnull, __u64 no
 	return at;
 }
 
-/* Keeps the stream. False: there is no room. */
-__noinline int hold_keep(const struct packet *p __arg_nonnull, struct stream *stream __arg_nonnull)
+/* A label with these flags: the kind of the bytes at its `next`. */
+static __always_inline enum scan_kind scan_kind(__u32 flags)
+{
+	if (flags & CHUNK_STATES)
+		return SCAN_CHUNK;
+	if (flags & FIEF_LABEL_INSIDE)
+		return SCAN_BODY;
+	return flags & FIEF_LABEL_TLS ? SCAN_RECORD : SCAN_HEAD;
+}
+
+/*
+ * Keeps the stream, of which its parser wants more. `flags`, of a label, say what it is: a line of chunks, a body of `body`
+ * bytes, a record, or a head, which begins behind `skipped` bytes of a PROXY head. False: there is no room.
+ */
+__noinline int hold_keep(const struct packet *p __arg_nonnull, struct stream *stream __arg_nonnull, __u32 flags,
+			 __u64 body, __u32 skipped)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u32 at, length = stream->length;
@@ -112,21 +126,21 @@ __noinline int hold_keep(const struct packet *p __arg_nonnull, struct stream *st
 	half->length = 0;
 	if (!length || !bpf_probe_read_kernel(half->bytes, length, stream->bytes))
 		half->length = length;
-	__builtin_memset(&half->scan, 0, sizeof(half->scan));
-	__builtin_memset(&stream->scan, 0, sizeof(stream->scan));
-	head_scan((const struct request_bytes *)half->bytes, length, &stream->scan);
+	half->kind = scan_kind(flags);
+	scan_begin(half->kind, skipped, body, &stream->scan);
+	scan_on(half->kind, (const struct request_bytes *)half->bytes, length, &stream->scan);
 	half->scan = stream->scan;
 	half_unlock(half);
 	return true;
 }
 
-/* The bytes that have come do not end a head: they are kept. */
+/* The bytes that have come do not end what stands at label->next: they are kept. */
 static __always_inline int later_wait(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	const struct packet *p = &front->packet;
 
 	__sync_fetch_and_or(&on->label->flags, FIEF_LABEL_HALF); /* before: another CPU may have what follows */
-	if (!hold_keep(p, stream))
+	if (!hold_keep(p, stream, on->label->flags, on->label->body, stream->ruling.skipped))
 		return later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM);
 	stream->read = on->label->next + stream->length;
 	return stream->read == p->seq + p->payload_length ? TCX_NEXT : LATER_CUT;

@@ -70,16 +70,11 @@ static __always_inline bool has_small(const struct request_bytes *bytes, __u32 a
 __noinline __u32 line_find(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 length,
 			   struct front_request *request __arg_nonnull)
 {
-	__u64 found;
 	__u8 byte;
 
 	for (at = loop_from(at); at < length && can_loop;) {
-		found = control_bytes(word_at(bytes, at));
-		if (!found) {
-			at += 8;
+		if (!control_next(bytes, &at))
 			continue;
-		}
-		at += lowest_byte(found);
 		if (at >= length)
 			break;
 		byte = byte_at(bytes, at);
@@ -171,5 +166,8 @@ __noinline int request_line(const struct request_bytes *bytes __arg_nonnull, __u
 		request->unread = FIEF_UNREAD_HTTP2;
 		return false;
 	}
+	/* where words are parted at spaces alone it is of the target, and the line is answered at its end (HTTP/0.9) */
+	if (byte_at(bytes, version - 1) != ' ')
+		return false;
 	return version_read(bytes, version, end, request);
 }

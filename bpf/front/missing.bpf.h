@@ -33,5 +33,5 @@ static __always_inline int missing_look(struct __sk_buff *skb, struct front_cont
 		return bytes_gather(skb, p, stream);
 	}
 	stream->doubted = p->seq;
-	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
+	return hold_keep(p, stream, 0, 0, 0) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
 }

@@ -49,16 +49,16 @@ static __noinline int later_join(struct __sk_buff *skb, struct front_context *fr
 {
 	struct packet *p = &front->packet;
 	enum half_added added = HALF_READY;
-	__u32 known = stream->length, how = p->flags & TCP_FIN ? HALF_ENDED : 0;
+	__u32 known = stream->length;
+	/* no line of chunks is whole by that */
+	bool ended = p->flags & TCP_FIN && !(on->label->flags & CHUNK_STATES);
 
-	if (front->guard->proxies && is_begin(on))
-		how |= HALF_PROXIES;
-	if (known && !(on->label->flags & (CHUNK_STATES | FIEF_LABEL_INSIDE | FIEF_LABEL_TLS))) {
+	if (known) {
 		stream->length = 0;
 		if (stream_append(skb, p, stream, skip) < 0)
 			return TCX_DROP;
 		stream->read = p->seq + skip + stream->length;
-		added = half_add(p, stream, known, 0, how);
+		added = half_add(p, stream, known, 0, ended);
 		stream->length = known;
 	}
 	if (added == HALF_KEPT)
@@ -156,6 +156,9 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 			return verdict;
 	} else if (!ended) {
 		return TCX_NEXT;
+	} else if (on->label->flags & CHUNK_STATES) {
+		half_done(stream); /* nothing comes behind it */
+		return TCX_NEXT;
 	} else if (later_load(p, stream)) {
 		stream->length = end - on->label->next;
 	} else {
@@ -163,7 +166,7 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	}
 	on->ended = ended && stream->first + 1 + stream->length == end;
 	if (on->label->flags & CHUNK_STATES)
-		return is_behind(end, at) ? chunk_rule(front, on, stream) : TCX_NEXT;
+		return chunk_rule(front, on, stream);
 	if (on->label->flags & FIEF_LABEL_INSIDE)
 		return body_rule(front, on, stream);
 	return later_judge(front, on, stream);

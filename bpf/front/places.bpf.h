@@ -450,6 +450,18 @@ static __noinline int served_undo(const struct packet *p)
 	return 0;
 }
 
+/*
+ * The packet's request, which goes to the socket `tcp`, was noted as the server's. The socket may have ended on another CPU meanwhile, and
+ * nobody would tell that once more: TCP takes a socket out of its table before it tells (tcp_set_state), so who notes first and looks then
+ * sees it.
+ */
+static __noinline int served_check(const struct packet *p, struct tcp_sock *tcp)
+{
+	if (!tcp->inet_conn.icsk_inet.sk.__sk_common.skc_node.pprev)
+		served_undo(p);
+	return 0;
+}
+
 /* Whether a carrier would find something to do. */
 static __always_inline bool queue_wants(struct fief_queue *q, __u64 now)
 {

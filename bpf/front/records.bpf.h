@@ -19,6 +19,7 @@
 #define TLS_ALERT     21
 #define TLS_ENCRYPTED 23
 #define EARLY_MOST    65536
+#define RECORD_TOLD   (TLS_RECORD + 2) /* bytes of a record that tell what it is */
 
 /* Of record_read(), beside REQUEST_NEED_MORE, _COMPLETE (it is skipped) and _UNREAD. */
 #define RECORD_HELLO 16
@@ -49,7 +50,7 @@ __noinline int record_read(const struct request_bytes *bytes __arg_nonnull, __u3
 		return REQUEST_NEED_MORE;
 	record = two_bytes(bytes, 3);
 	if (kind == TLS_HANDSHAKE) {
-		if (length < TLS_RECORD + 2 && length < TLS_RECORD + record)
+		if (length < RECORD_TOLD && length < TLS_RECORD + record)
 			return REQUEST_NEED_MORE;
 		return may_be_hello(bytes, record) ? RECORD_HELLO : RECORD_LAST;
 	}

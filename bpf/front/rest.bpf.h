@@ -149,7 +149,7 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 		}
 		if (state == REQUEST_NEED_MORE && !last)
 			break;
-		if (state == REQUEST_NEED_MORE && hold_keep(p, stream)) {
+		if (state == REQUEST_NEED_MORE && hold_keep(p, stream, entry->tracked, entry->body, 0)) {
 			entry->tracked |= FIEF_LABEL_HALF;
 			return REST_PASSES;
 		}

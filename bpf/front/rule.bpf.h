@@ -12,11 +12,11 @@
  */
 #pragma once
 
+#include "balancer.bpf.h"
 #include "clienthello.bpf.h"
 #include "decide.bpf.h"
 #include "ignored.bpf.h"
 #include "known.bpf.h"
-#include "proxy.bpf.h"
 #include "readings.bpf.h"
 #include "ruling.bpf.h"
 #include "version.bpf.h"
@@ -85,7 +85,7 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	if (out->tls && ends_with_version(bytes, 0, find_byte(bytes, 0, length, '\n')))
 		out->unread = FIEF_UNREAD_OTHER;
 	if (how & RULE_PROXY ||
-	    (out->unread < FIEF_UNREADS && how & RULE_FIRST && !out->skipped && is_proxy(bytes, length)))
+	    (out->unread < FIEF_UNREADS && how & RULE_FIRST && !out->skipped && proxy_version(bytes, length)))
 		out->unread = FIEF_UNREAD_PROXY;
 	if (how & RULE_UPGRADE && out->unread < FIEF_UNREADS)
 		out->unread = FIEF_UNREAD_UPGRADE;

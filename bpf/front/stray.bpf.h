@@ -136,7 +136,7 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 /* Whether bytes of a connection that is not here have been acknowledged; after half_look(). */
 __noinline int half_lost(const struct half_name *name __arg_nonnull)
 {
-	return half_tag(name, name->tag) != NULL;
+	return half_tagged(name);
 }
 
 /* A verdict, STREAM_ENDS, STREAM_UNHELD, HANDSHAKE_ENDS, or HANDSHAKE_BEGINS. */

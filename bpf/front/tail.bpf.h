@@ -90,7 +90,7 @@ static __noinline bool tail_keep(struct front_context *front, struct stream *str
 
 	if (ruling->unread < FIEF_UNREADS || ruling->head <= p->payload_length)
 		return true;
-	if (tail_move(p, stream, ruling->head) && hold_keep(p, stream)) {
+	if (tail_move(p, stream, ruling->head) && hold_keep(p, stream, 0, 0, 0)) {
 		entry->tracked |= FIEF_LABEL_TAIL;
 		return true;
 	}

@@ -30,6 +30,12 @@ static __always_inline bool is_timeless(struct fief_queue *q, __u64 now)
 	return q->clock && (__s64)(now - __sync_fetch_and_add(&q->tick_ns, 0)) > TICK_LOST_NS;
 }
 
+/* For the server, or to be told that it is refused. */
+static __always_inline bool somebody_waits(const struct fief_queue *q)
+{
+	return *(const volatile __u32 *)&q->bits | *(const volatile __u32 *)&q->refused;
+}
+
 #define TICK_AT (CARRIER_LEAST - 8) /* where a packet that is sent round bears the time of that */
 
 /*
@@ -54,7 +60,7 @@ static __noinline int tick_send(struct __sk_buff *skb, struct fief_queue *q, __u
 
 	if ((__u16)(buffer->network_header - buffer->mac_header) < sizeof(struct ethhdr))
 		return 0;
-	if (!is_timeless(q, now) || !(*(volatile __u32 *)&q->bits | *(volatile __u32 *)&q->refused))
+	if (!is_timeless(q, now) || !somebody_waits(q))
 		return 0;
 	if (__sync_val_compare_and_swap(&q->tick_ns, before, now) != before)
 		return 0;
@@ -65,7 +71,20 @@ static __noinline int tick_send(struct __sk_buff *skb, struct fief_queue *q, __u
 	skb->tc_index = number;
 	if (failed)
 		__sync_val_compare_and_swap(&q->tick_ns, now, 0);
-	if (failed < 0 && failed != -ENOMEM)
+	if (failed && failed != -ENOMEM)
 		q->clock = 0; /* gone, or down: clients are the clock until the next policy */
+	return 0;
+}
+
+/*
+ * Nobody listens: those that wait are told by the clock alone, as they were acknowledged, and say nothing. The packet that tells the time may
+ * have been lost.
+ */
+static __noinline int tick_wake(struct __sk_buff *skb, __u32 number, __u64 now)
+{
+	struct fief_queue *q = queue_get(number);
+
+	if (q && somebody_waits(q) && is_timeless(q, now))
+		queue_kick(skb, q, number);
 	return 0;
 }

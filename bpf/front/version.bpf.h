@@ -11,7 +11,7 @@ static __always_inline bool is_space(__u8 byte)
 	       byte == 0xa0;
 }
 
-/* Whether [at, end) is "HTTP/", digits, a dot, digits. */
+/* Whether [at, end) is "HTTP/", a number, a dot, a number. To Python's server a number may have a sign, and "_" between digits. */
 __noinline int is_version(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end)
 {
 	__u32 i, dots = 0;
@@ -22,7 +22,7 @@ __noinline int is_version(const struct request_bytes *bytes __arg_nonnull, __u32
 	for (i = loop_from(at + 5); i < end && can_loop; i++) {
 		byte = byte_at(bytes, i);
 		dots = loop_from(dots) + (byte == '.');
-		if (byte != '.' && (__u8)(byte - '0') > 9)
+		if (byte != '.' && byte != '+' && byte != '-' && byte != '_' && (__u8)(byte - '0') > 9)
 			return false;
 	}
 	return dots == 1 && byte != '.' && byte_at(bytes, at + 5) != '.';

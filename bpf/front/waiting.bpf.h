@@ -138,6 +138,8 @@ static __always_inline int queue_enter(struct __sk_buff *skb, struct front_conte
 	served_begin(q, &front->packet, place, answer);
 	if (!front->ruled)
 		verdict = admit(skb, front, tcp, stream);
+	else if (tcp)
+		served_check(&front->packet, tcp);
 	if (verdict == TCX_NEXT)
 		return TCX_NEXT;
 	served_undo(&front->packet);
@@ -346,10 +348,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	       (later && tcp && may_stay_unanswered(skb, p, tcp, &stream->admitted));
 	place.since_ns = front->now;
 	/* what TCP cannot hand on yet keeps no place either, nor whose answer it cannot send: once it has waited, that is asked anew */
-	place.ends =
-	    place_ends(q, front->now,
-		       owes || (later && tcp &&
-				(is_behind(p->seq, tcp->rcv_nxt) || is_congested(p, stream->admitted.tracked, tcp))));
+	place.ends = place_ends(q, front->now, owes || (later && tcp && is_held_up(p, stream->admitted.tracked, tcp)));
 	place.queue = front->guard->queue;
 	place.class = class;
 	place.source = source_list(p, q->fair);

@@ -56,6 +56,18 @@ static __always_inline bool is_congested(const struct packet *p, __u32 tracked, 
 	return !(tracked & FIEF_LABEL_TURNS) && flies >= tcp->snd_cwnd && !is_behind(p->ack, tcp->snd_una);
 }
 
+/* Whether the answer to what was asked on a socket would not begin now: its client offers no window for it, or TCP sends nothing more. */
+static __always_inline bool is_stopped(const struct packet *p, struct tcp_sock *tcp, const struct handshake *with)
+{
+	return is_shut(p, tcp, with) || is_congested(p, FIEF_LABEL_TRACKED, tcp);
+}
+
+/* Whether the request of a socket is not answered at once though all of it is here: TCP cannot hand it on yet, or sends nothing more. */
+static __always_inline bool is_held_up(const struct packet *p, __u32 tracked, const struct tcp_sock *tcp)
+{
+	return is_behind(p->seq, tcp->rcv_nxt) || is_congested(p, tracked, tcp);
+}
+
 /* Whether its client has not sent all of its body, or offers no window for the answer. `tcp`: its socket, if there is one. */
 static __always_inline bool is_owing(const struct packet *p, const struct fief_admitted *entry, struct tcp_sock *tcp,
 				     const struct handshake *with)

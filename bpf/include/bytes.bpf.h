@@ -48,7 +48,8 @@ static __always_inline void word_put(struct request_bytes *bytes, __u32 at, __u6
 #endif
 #define __noinline __attribute__((noinline))
 #define __arg_nonnull
-#define can_loop true
+#define can_loop	     true
+#define bpf_for(i, from, to) for ((i) = (from); (i) < (to); (i)++)
 
 static inline __u32 loop_from(__u32 at)
 {
@@ -117,6 +118,15 @@ __noinline __u32 find_byte(const struct request_bytes *bytes __arg_nonnull, __u3
 static __always_inline __u64 control_bytes(__u64 word)
 {
 	return ((word - EACH_BYTE(' ')) & ~word & HIGH_BITS) | zero_bytes(word ^ EACH_BYTE(0x7f));
+}
+
+/* Is a control character among the eight bytes at `at`? Goes on to it, or else behind them. */
+static __always_inline bool control_next(const struct request_bytes *bytes, __u32 *at)
+{
+	__u64 found = control_bytes(word_at(bytes, *at));
+
+	*at += found ? lowest_byte(found) : 8;
+	return found;
 }
 
 /* Capital letters of ASCII made small; without a branch, which the verifier would follow for each byte. */

@@ -171,7 +171,7 @@ struct way_back {
 
 /*
  * What a CPU found out last about clients, by their address: each connection is asked for at its SYN, at the end of its
- * handshake and when it is established. What is kept counts for the tables that it came from only; one line of the cache.
+ * handshake and when it is established. An answer counts for the tables that it came from only; one cache line.
  */
 struct client_found {
 	__u64 source[2];
@@ -182,7 +182,7 @@ struct client_found {
 	struct way_back back;
 };
 
-_Static_assert(sizeof(struct client_found) == 64, "a line of the cache");
+_Static_assert(sizeof(struct client_found) == 64, "a cache line");
 
 #define CLIENTS_FOUND 256
 

@@ -3,7 +3,7 @@
  * Policy tables: for each policy slot an array of as many records as its policy needs. It is made and filled before the
  * slot's element points to it (inner.rs, with the same flags), and freed when another takes its place.
  *
- * Values of an array that can be mapped begin at a page, so that records of 64 bytes are lines of the cache; others begin
+ * Values of an array that can be mapped begin at a page, so that records of 64 bytes are cache lines; others begin
  * anywhere. Sizes instead of types, of which clang leaves the definition out for a map within a map.
  */
 #pragma once

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Rule table: the rule of a client's prefix or of a request's pattern, of a million of them, with one line of the cache
+ * Rule table: the rule of a client's prefix or of a request's pattern, of a million of them, with one cache line
  * missed.
  *
  * Problem: in a hash of the kernel's a look takes the bucket and then the element, each far from everything else: two

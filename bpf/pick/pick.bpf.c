@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Pick, measured: what it takes to find the class that is next (front/queue), beside one lookup in a hash table by the key of a
- * flow; and what a request that waited takes of its queue under the lock, by itself and beside another CPU. No part of an
- * installation: the lab loads it and runs it by itself.
+ * flow; and what a request that waited takes of its queue under the lock, and with that of what all queues share, by itself and
+ * beside another CPU. No part of an installation: the lab loads it and runs it by itself.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -66,6 +66,22 @@ static __always_inline int run_turn(__u32 number)
 	return found ? class + 1 : 0;
 }
 
+/* The same, and what all queues share: its link, and the count of news as it begins to wait and as the server gets it. */
+static __always_inline int run_sharing_turn(__u32 number)
+{
+	struct queue_links *links = queue_links();
+	__u32 at = links ? link_take(links) : 0;
+	int next;
+
+	if (!at)
+		return 0;
+	queue_news_tell();
+	next = run_turn(number);
+	queue_news_tell();
+	link_put(links, at);
+	return next;
+}
+
 SEC("tc")
 int run_turn_of_one(struct __sk_buff *skb)
 {
@@ -76,6 +92,18 @@ SEC("tc")
 int run_turn_of_other(struct __sk_buff *skb)
 {
 	return run_turn(1);
+}
+
+SEC("tc")
+int run_shared_one(struct __sk_buff *skb)
+{
+	return run_sharing_turn(0);
+}
+
+SEC("tc")
+int run_shared_other(struct __sk_buff *skb)
+{
+	return run_sharing_turn(1);
 }
 
 SEC("tc")

@@ -36,7 +36,7 @@ static __always_inline bool climber_waits(struct task_struct *p, struct sched_wa
 
 	if (!w || !w->container || !has_climbed(w, w->container - 1))
 		return false;
-	budgets_settle(w->bound, now); /* no search comes to them */
+	budgets_settle(w->bound, now, true); /* no search comes to them */
 	until = held_until(w->bound, now);
 	if (!until)
 		return false;

@@ -20,6 +20,7 @@
 
 #include "policy.bpf.h"
 #include "lent.bpf.h"
+#include "plain.bpf.h"
 #include "served.bpf.h"
 
 /* Of what the thread served lately and `bound`, for which it works now: in whose line its turn comes first. */
@@ -28,7 +29,7 @@ __noinline __u32 served_best(struct sched_waiting *w __arg_nonnull, __u32 bound,
 	__u64 now = bpf_ktime_get_ns();
 	__u32 best = bound, i;
 
-	budgets_settle(bound, now);
+	budgets_settle(bound, now, true);
 	if (is_held(bound))
 		return bound;
 	bpf_for (i, 0, FIEF_SERVED) {
@@ -52,6 +53,7 @@ static __always_inline __u32 served_for(struct sched_waiting *w, __u32 bound, __
 
 	if (!w)
 		return bound;
+	w->asked = 0;
 	w->foreign = 0;
 	w->lent = 0;
 	w->bound = bound;
@@ -79,27 +81,40 @@ static __always_inline __u32 served_for(struct sched_waiting *w, __u32 bound, __
 
 static __always_inline __u32 allocation_of(struct task_struct *p, struct sched_waiting *w)
 {
-	return served_for(w, container_of_thread(p), p->se.sum_exec_runtime, NO_CPU);
+	__u64 requests;
+	__u32 id;
+
+	if (w && plain_is_known(w) && container_get(w->allocation))
+		return w->allocation.id;
+	requests = requests_told(); /* before: one that comes meanwhile is seen the next time */
+	id = served_for(w, container_of_thread(p), p->se.sum_exec_runtime, NO_CPU);
+	if (w)
+		plain_note(w, requests);
+	return id;
 }
 
 /* Whether it is a thread of the tree that could go on running. */
 static __always_inline bool may_stay(struct task_struct *prev)
 {
-	return prev && !(prev->flags & PF_KTHREAD) && prev->scx.flags & SCX_TASK_QUEUED;
+	return prev && prev->scx.flags & SCX_TASK_QUEUED && !(prev->flags & PF_KTHREAD);
 }
 
 /* The container on whose allocation the thread would wait that could go on running; its number + 1. */
-static __always_inline __u32 prev_waits(struct task_struct *prev)
+static __always_inline __u32 prev_waits(struct sched_machine *m, struct task_struct *prev)
 {
 	struct fief_cpu *cs = this_cpu();
+	struct sched_waiting *w;
 	__u32 id;
 
 	if (!may_stay(prev))
 		return 0;
+	w = waiting_of(prev);
+	if (w && is_counted(m, w)) /* where it is, nobody else would have that container's turn, and neither would it */
+		wait_over(w);
 	if (!cs || !cs->has_task || cs->running != prev->pid)
 		return FIEF_ROOT + 1;
 	id = container_get(cs->task.binding) ? cs->task.binding.id : FIEF_ROOT;
-	return served_for(waiting_of(prev), id, prev->se.sum_exec_runtime, bpf_get_smp_processor_id()) + 1;
+	return served_for(w, id, prev->se.sum_exec_runtime, bpf_get_smp_processor_id()) + 1;
 }
 
 /* A thread begins to run. Returns the container that it runs for. */
@@ -145,6 +160,7 @@ static __always_inline void allocation_keeps(struct task_struct *p, struct sched
 	struct sched_waiting *w = waiting_of(p);
 	struct fief_cpu *cs = this_cpu();
 
+	here->plain = 0;
 	if (w && cs && cs->running == p->pid)
 		cs->allocation = w->allocation;
 	if (w && id != FIEF_ROOT && w->of != id + 1) {

@@ -30,20 +30,19 @@ static __noinline int foreign_leave(__u32 number)
 	bpf_for_each (scx_dsq, p, DSQ(number), 0) {
 		struct sched_waiting *w = waiting_of(p);
 
-		if (w && w->foreign && late_goes(&___it, p))
+		if (w && w->foreign && late_goes(&___it, p, w, true))
 			left = 1;
 	}
 	return left;
 }
 
 /* Whether nobody may wait in its line by now that works for another one: its own threads do, its limit is used up, or it has ended. */
-static __always_inline bool foreign_leaves(struct sched_queue *q)
+static __always_inline bool foreign_leaves(__u32 id)
 {
-	struct fief_container *c = container_at(q->container);
-	struct sched_node *n = node_at(q->container);
+	struct fief_container *c = container_at(id);
+	struct sched_node *n = node_at(id);
 
-	return !c || !n || n->queued > 1 || c->state != FIEF_ALIVE || c->generation != n->generation ||
-	       is_held(q->container);
+	return !c || !n || n->queued > 1 || c->state != FIEF_ALIVE || c->generation != n->generation || is_held(id);
 }
 
 /* Those that wait on an allocation which is not to be had any more are let in for a moment (floor), to wait on another one. */
@@ -55,11 +54,9 @@ static __always_inline bool foreign_look(struct sched_machine *m)
 	if (!m->foreign)
 		return false;
 	bpf_for (number, 0, m->top) {
-		struct sched_queue *q = queue_at(number);
+		__u32 queue, line = line_by_number(m, number, &queue);
 
-		if (!q)
-			break;
-		if (q->taken && foreign_leaves(q) && foreign_leave(number))
+		if (line && foreign_leaves(line - 1) && foreign_leave(queue))
 			left = true;
 	}
 	return left;
@@ -76,7 +73,7 @@ static __noinline int held_leave(struct sched_machine *m, __u64 now)
 		if (m->let_in >= HELD_SEEN || is_before(now, p->scx.dsq_vtime))
 			break;
 		m->let_in++;
-		if (late_goes(&___it, p))
+		if (late_goes(&___it, p, waiting_of(p), true))
 			left = 1;
 	}
 	return left;
@@ -103,7 +100,7 @@ static __noinline int lent_leave(struct sched_machine *m, __u32 number)
 		at = w->allocation.id;
 		if (lent_best(w->queue, w->listener - 1, w->bound, at, NO_CPU) == at)
 			continue;
-		if (late_goes(&___it, p)) {
+		if (late_goes(&___it, p, w, true)) {
 			left = 1;
 			break;
 		}
@@ -141,8 +138,7 @@ static __always_inline void lent_look(struct sched_machine *m, __u64 now)
 		return;
 	m->seen = 0;
 	bpf_for (i, 0, LENT_LINES) {
-		__u32 number = m->look, before = m->seen, lines = m->lines;
-		struct sched_queue *q;
+		__u32 number = m->look, before = m->seen, lines = m->lines, line, queue;
 		struct sched_node *n;
 
 		if (!lines || before >= LENT_SEEN)
@@ -151,10 +147,10 @@ static __always_inline void lent_look(struct sched_machine *m, __u64 now)
 			m->look = 0;
 			continue;
 		}
-		q = queue_at(number);
-		n = q && q->taken ? node_at(q->container) : NULL;
+		line = line_by_number(m, number, &queue);
+		n = line ? node_at(line - 1) : NULL;
 		if (n && n->serving) {
-			lent_leave(m, number);
+			lent_leave(m, queue);
 			if (m->seen >= LENT_SEEN && before)
 				break; /* it has not had the whole of it: the next look begins with it */
 		}

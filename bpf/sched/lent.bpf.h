@@ -15,9 +15,10 @@
  * nothing tells a request from a connection that asks nothing. One thread for each class that waits: where another one has that one's turn
  * there is no other, but where two CPUs choose within the same microseconds. A thread whose slice was lent keeps it when nobody waits any more.
  * Nothing says that a thread still works for a client that it received from: it counts for SERVED_WORK_NS of its CPU time, so a
- * longer request is lent that much. All debt that is made so is paid: nothing is lent where a moment
- * more would come to more than DEBT_MOST periods of the limit; by a limit below 0.6 % of a CPU nothing is lent on debt. The more threads of a
- * limited container have lent turns at once, the further they go beyond, a tick each.
+ * longer request is lent that much; and for ANSWERED_WORK_NS after it answered one and then slept. So a loop that sends to many and never
+ * sleeps is lent nothing once it has received from nobody for that long. All debt that is made so is paid: nothing is lent where a moment
+ * more would come to more than DEBT_MOST periods of the limit; by a limit below 0.6 % of a CPU nothing is lent on debt. The more threads
+ * of a limited container have lent turns at once, the further they go beyond, a tick each.
  */
 #pragma once
 

@@ -6,7 +6,8 @@
  * stops a thread ticks coarser than a budget.
  * How: each period adds its quota; whatever is charged is taken off, and a debt is paid off by the periods to come. A
  * container whose budget is used up is passed over, and a running thread is stopped at its CPU's next tick.
- * Limits: over one period the use can exceed the quota by a tick of each CPU; over many it does not.
+ * Limits: over one period the use can exceed the quota by a tick of each CPU, and by a quota behind one in which a beat came late; over many
+ * it does not.
  */
 #pragma once
 

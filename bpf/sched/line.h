@@ -2,7 +2,7 @@
 /*
  * Line: what a policy knows, and what is told of a thread in it, as numbers alone.
  *
- * A policy is one file in policies/ with these functions, and a row in policy.bpf.h:
+ * A policy is one file in policies/ with these functions, and its name in policy.bpf.h (an include and a row):
  *
  *   NAME_begin(l, t, now)  a thread is new in the line: the container's policy was exchanged, or the thread came to the container
  *   NAME_place(l, t, now)  it waits from now on: sets `at`, its place; who has the least goes first. `slept`: it has just woken up
@@ -11,6 +11,10 @@
  *
  * A thread that runs keeps the CPU at the end of its slice if its place is before the first one's that waits. What a policy keeps
  * of a thread is `at` and `left`; of the line it keeps nothing: `clock` is the furthest place that has run.
+ *
+ * It needs its word elsewhere too: a number in enum fief_policy, and FIEF_POLICIES (abi/container.h); for policies CpuPolicy (fief-policy,
+ * cpu.rs), CPU_POLICIES (vocabulary.rs) and the sentence about them (vocabulary/policy.rs); policy_number (fief-control, schedule.rs); for
+ * applications Policy (fief, attributes.rs); and Policy in tests/order/src/line.rs, over which the suite of all policies runs.
  */
 #pragma once
 
@@ -42,5 +46,5 @@ struct line_thread {
 /* Time as the thread's weight counts it: real time for one of nice 0. */
 static inline __u64 by_weight(const struct line_thread *t, __u64 ns)
 {
-	return stride_weight(ns, t->weight) / 100;
+	return t->weight == 100 ? ns : stride_weight(ns, t->weight) / 100;
 }

@@ -83,7 +83,7 @@ static __always_inline bool number_is_left(__u32 id)
 	return m && (m->free > NUMBERS_PLENTY || number_counts_for(id) != NUMBER_NONE);
 }
 
-/* The number of the queue of a container's own threads; QUEUE_ROOT: it gets none. The lock is held. */
+/* The number of the queue of a container's own threads; QUEUE_ROOT: it gets none. The lock is held, and the front is open. */
 __noinline __u32 queue_take(__u32 id)
 {
 	struct sched_machine *m = machine_get();
@@ -126,6 +126,11 @@ __noinline int queue_return(__u32 id)
 
 	if (!m || !n || n->queued || !n->queue)
 		return 0;
+	if (n->queue == QUEUE_FRONT + 1) {
+		n->queue = 0;
+		m->front_of = 0;
+		return 0;
+	}
 	at = m->free;
 	number = bpf_map_lookup_elem(&sched_free, &at);
 	q = queue_at(n->queue - 1);
@@ -139,6 +144,21 @@ __noinline int queue_return(__u32 id)
 	q->taken = 0;
 	n->queue = 0;
 	return 0;
+}
+
+/*
+ * Of the lines with a queue, by number from 0 to below `top`: the container, its id + 1; 0: none has it. In the place of the root's, which is
+ * in no look, is the one whose queue is that of the front; `queue` is its number.
+ */
+static __always_inline __u32 line_by_number(const struct sched_machine *m, __u32 number, __u32 *queue)
+{
+	struct sched_queue *q;
+
+	*queue = number == QUEUE_ROOT ? QUEUE_FRONT : number;
+	if (number == QUEUE_ROOT)
+		return m->front_of;
+	q = queue_at(number);
+	return q && q->taken ? q->container + 1 : 0;
 }
 
 /* One thread fewer waits in the container's line, which may need its number no longer. The lock is held. */

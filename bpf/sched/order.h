@@ -91,9 +91,13 @@ static inline __u64 periods_until(__s64 budget, __s64 quota)
 	return periods > DEBT_MOST ? DEBT_MOST + 1 : periods;
 }
 
-/* The budget at the end of so many periods. Nothing is saved up; a debt is paid off. */
+/*
+ * The budget at the end of so many periods. Nothing is saved up, but that a container whose budget was used up has that of a period more: it
+ * comes to it at a beat, and a beat that is late is no fault of its. A debt is paid off.
+ */
 static inline __s64 refilled(__s64 budget, __s64 quota, __u64 periods)
 {
+	__s64 most = budget > 0 ? quota : 2 * quota;
 	__s64 most_debt = -quota * DEBT_MOST;
 
 	if (budget < most_debt)
@@ -101,5 +105,5 @@ static inline __s64 refilled(__s64 budget, __s64 quota, __u64 periods)
 	if (periods > DEBT_MOST)
 		periods = DEBT_MOST + 1;
 	budget += quota * (__s64)periods;
-	return budget > quota ? quota : budget;
+	return budget > most ? most : budget;
 }

@@ -7,8 +7,9 @@
  * limit is used up is passed over. Of the others the highest priority goes first. Among equals that is the one which is most
  * behind its share; all without a share stand there as one, and among themselves the one most behind its weight is chosen. A
  * branch that leads to nothing is marked with the number of the search, and the search begins again.
- * Limits: CHILDREN_SEEN waiting children of a container at a time. The next search goes on behind them, so that of more
- * children all have their turn, though not in order.
+ * Limits: CHILDREN_SEEN waiting children of a container at a time. The next choice goes on behind them, so that of more
+ * children all have their turn, though not in order. Where none of them is to be chosen, a search leaves the others out and looks elsewhere; it
+ * goes round all of the root's. If it finds nothing so, another one follows that is thorough and goes round all that there are.
  */
 #pragma once
 
@@ -19,6 +20,7 @@
 #define CHILDREN_SEEN 128
 #define PICK_NONE     (-1)
 #define PICK_AGAIN    (-2)
+#define PICK_ON	      (-3) /* nor is one of those to be chosen that were looked at; there are others */
 
 struct best {
 	__u32 share; /* the child with a share that is most behind; 0: none */
@@ -143,6 +145,8 @@ __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, 
 	a = attributes_of(c);
 	if (n->parent != c->parent.id)
 		m->moved = id + 1;
+	if (!n->first && !own_fits(m, n))
+		return n->next;
 	node_settle(n, c, a, parent, rest);
 	if (a->limit_ppm && !budget_left(n, a->limit_ppm, now)) {
 		m->held = 1;
@@ -155,14 +159,44 @@ __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, 
 	return n->next;
 }
 
-/* One level down. Returns the child, or PICK_NONE for the own threads (`own`), or PICK_AGAIN. */
+/*
+ * The child that is looked at first. A search goes on where it was: others, whose choice is not a search, go through the list too. What is
+ * unlinked meanwhile hands its part on to the next (node_unlink()).
+ */
+static __always_inline __u32 children_begin(const struct sched_machine *m, struct sched_node *n)
+{
+	if (!m->search)
+		return n->first;
+	if (n->search != m->search || !n->ahead) {
+		n->search = m->search;
+		n->ahead = n->first;
+		n->round = n->first;
+	}
+	return n->ahead;
+}
+
+/* The look ends before `child`. If there was one to choose, it is gone round all of them once more before there is none. */
+static __always_inline void children_end(const struct sched_machine *m, struct sched_node *n, __u32 child, bool offered)
+{
+	if (!child)
+		return;
+	n->first = child;
+	if (!m->search)
+		return;
+	n->ahead = child;
+	if (offered)
+		n->round = child;
+}
+
+/* One level down. Returns the child, or none for the own threads (`own`), or PICK_ON, or PICK_AGAIN: nothing is below. */
 __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 {
 	struct fief_container *c = container_at(id);
 	struct sched_node *n = node_at(id);
 	struct sched_machine *m = machine_get();
 	struct best b = {.priority = -1};
-	__u32 child;
+	__u32 child, end;
+	bool offered;
 	__u64 rest;
 	int i;
 
@@ -171,22 +205,23 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	*own = 0;
 	rest = rest_part(id, c);
 	own_settle(n, c, rest);
-	if (n->queued && (!m->search || n->own_passed != m->search)) {
+	if (own_fits(m, n) && (!m->search || n->own_passed != m->search)) {
 		own_place(n);
 		best_offer(&b, 0, OWN_PRIORITY, false, n->own_at);
 	}
-	child = n->first;
+	child = children_begin(m, n);
+	end = m->search ? n->round : child;
 	for (i = 0; i < CHILDREN_SEEN && can_loop; i++) {
 		if (!child)
 			break;
 		child = child_offer(child, n, rest, now, &b);
-		if (child == n->first)
+		if (child == end)
 			break;
 	}
-	if (child)
-		n->first = child;
-	if (!b.share && !b.has_rest)
-		return PICK_AGAIN;
+	offered = b.share || b.has_rest;
+	children_end(m, n, child, offered);
+	if (!offered)
+		return child && child != end ? PICK_ON : PICK_AGAIN;
 	if (b.has_rest && b.share)
 		clock_of(n, b.priority, CLOCK_SHARES, b.share_at); /* the others are placed by it */
 	if (b.has_rest)
@@ -201,7 +236,7 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	return b.rest;
 }
 
-/* The container whose own threads are next, PICK_NONE, or PICK_AGAIN. The lock is held. */
+/* The container whose own threads are next, PICK_NONE, or PICK_AGAIN. The lock is held, and m->search and m->thorough say of what search it is. */
 __noinline int tree_pick(__u64 now)
 {
 	struct sched_machine *m = machine_get();
@@ -212,14 +247,16 @@ __noinline int tree_pick(__u64 now)
 		__u32 own = 0;
 		int child = level_pick(id, now, &own);
 
-		if (child == PICK_AGAIN) {
+		if (child == PICK_AGAIN || child == PICK_ON) {
 			struct sched_node *n = node_at(id);
 
-			if (id == FIEF_ROOT || !n || !m)
+			if (!n || !m || (id == FIEF_ROOT && child == PICK_AGAIN))
 				break;
-			if (m->search)
-				n->passed = m->search;
 			found = PICK_AGAIN;
+			if (!m->search || (child == PICK_ON && (id == FIEF_ROOT || m->thorough)))
+				break;
+			n->passed = m->search;
+			m->left |= child == PICK_ON;
 			break;
 		}
 		if (own) {

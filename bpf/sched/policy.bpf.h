@@ -124,13 +124,22 @@ static __always_inline struct sched_line *line_of(const struct sched_waiting *w)
 	return n && w->generation == n->line.generation && w->epoch == n->line.epoch ? &n->line : NULL;
 }
 
+/* A place that was given, as the kernel's queue orders it. */
+static __always_inline __u64 place_in_queue(struct sched_line *l, const struct line_thread *t)
+{
+	__u64 place = t->at + l->shift;
+
+	if (!l->furthest || is_before(l->furthest, place))
+		l->furthest = place;
+	return place;
+}
+
 /* The place of a thread that waits in its container's line from now on, as the kernel's queue orders it. */
 __noinline __u64 place_take(__u32 id, struct sched_waiting *w __arg_nonnull, __u32 weight, __u64 now)
 {
 	struct sched_node *n = lined_node(id, now);
 	struct line_thread *t = &w->thread;
 	struct sched_line *l;
-	__u64 place;
 
 	if (!n)
 		return now;
@@ -142,14 +151,12 @@ __noinline __u64 place_take(__u32 id, struct sched_waiting *w __arg_nonnull, __u
 		w->of = id + 1;
 		w->generation = l->generation;
 		w->epoch = l->epoch;
+		w->fair = l->policy == FIEF_POLICY_FAIR;
 		POLICY(begin, l, t, now);
 	}
 	POLICY(place, l, t, now);
 	t->slept = 0;
-	place = t->at + l->shift;
-	if (!l->furthest || is_before(l->furthest, place))
-		l->furthest = place;
-	return place;
+	return place_in_queue(l, t);
 }
 
 /* What it had of the CPU since it was last asked. */
@@ -196,10 +203,8 @@ static __always_inline __u64 slice_of(__u32 id, struct sched_waiting *w)
 	return left < (__s64)SLICE_LEAST_NS ? SLICE_LEAST_NS : left;
 }
 
-/* Whether a thread that has come to the line is to have the CPU of one in it: deadlines are held so. */
+/* Whether a thread that has come to a line by deadlines is to have the CPU of one in it: they are held so. */
 static __always_inline bool is_overtaken(const struct sched_place *there, __u32 id, const struct sched_waiting *w)
 {
-	struct sched_node *n = node_at(id);
-
-	return n && w && there->of == id + 1 && n->line.policy == FIEF_POLICY_EDF && is_before(w->thread.at, there->at);
+	return there->of == id + 1 && is_before(w->thread.at, there->at);
 }

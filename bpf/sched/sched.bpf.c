@@ -4,16 +4,17 @@
  * is a table of contents of the parts:
  *
  *   order    the arithmetic                 state    the scheduler's records
- *   tree     which containers wait          limit    budgets
+ *   tree     which containers wait          front    the thread that waits alone on the whole machine
+ *   limit    budgets                        fits     whether a line may have a thread for a CPU
  *   numbers  which have a queue, and in whose line the threads of others wait  climbs  the limits below that
  *   pick     whose thread is next           alone    the same where one container's alone wait
- *   thread   which container a thread is scheduled for
+ *   thread   which container a thread is scheduled for    plain    one of which nothing need be asked anew
  *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
  *   served   what a thread served lately    combined whose allocation it has, of several
  *   turns    in whose line a thread's comes first  lent  that of a better container whose request waits for the thread
  *   leaves   threads that are to wait elsewhere    kthread  the kernel's own threads
  *   enqueue  where who wakes up waits       dispatch whose turn it is on a CPU
- *   stuck    a thread that may not leave its CPU
+ *   stuck    a thread that may not leave its CPU   idle     CPUs that found nothing, and whom they did not see
  *   run      what is kept of who runs       machine  the CPUs, and the period of budgets
  *   policy   whose turn it is among the threads of one container: line, a file in policies/ for each order, and stays
  *
@@ -38,6 +39,8 @@
 #include "scx.bpf.h"
 #include "order.h"
 #include "state.bpf.h"
+#include "front.bpf.h"
+#include "fits.bpf.h"
 #include "tree.bpf.h"
 #include "numbers.bpf.h"
 #include "limit.bpf.h"
@@ -45,6 +48,7 @@
 #include "alone.bpf.h"
 #include "thread.bpf.h"
 #include "policy.bpf.h"
+#include "plain.bpf.h"
 #include "climbs.bpf.h"
 #include "combined.bpf.h"
 #include "leaves.bpf.h"
@@ -53,6 +57,7 @@
 #include "stuck.bpf.h"
 #include "kthread.bpf.h"
 #include "charge_now.bpf.h"
+#include "idle.bpf.h"
 #include "enqueue.bpf.h"
 #include "dispatch.bpf.h"
 #include "run.bpf.h"
@@ -79,7 +84,10 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 SEC("struct_ops/running")
 void BPF_PROG(running_begins, struct task_struct *p)
 {
-	run_begins(p);
+	struct sched_machine *m = machine_get();
+
+	if (m && !front_runs(m, p))
+		run_begins(m, p);
 }
 
 SEC("struct_ops/stopping")
@@ -100,10 +108,10 @@ bool BPF_PROG(yield_gives, struct task_struct *from, struct task_struct *to)
 	return run_yields(from, to);
 }
 
-SEC("struct_ops/quiescent")
-void BPF_PROG(quiescent_ends, struct task_struct *p, u64 flags)
+SEC("struct_ops/disable")
+void BPF_PROG(disable_leaves, struct task_struct *p)
 {
-	run_quiets(p, flags);
+	run_leaves(p);
 }
 
 SEC("struct_ops.s/init_task")
@@ -114,6 +122,8 @@ s32 BPF_PROG(task_begins, struct task_struct *p, struct scx_init_task_args *args
 	if (!w)
 		return -ENOMEM;
 	w->allocation.id = FIEF_NO_ID;
+	w->self = (__u64)p;
+	w->self = front_self(*(volatile __u64 *)&w->self); /* the verifier lets nobody count with a pointer */
 	return 0;
 }
 
@@ -170,7 +180,7 @@ struct sched_ext_ops sched_ops = {
     .yield = (void *)yield_gives,
     .running = (void *)running_begins,
     .stopping = (void *)stopping_ends,
-    .quiescent = (void *)quiescent_ends,
+    .disable = (void *)disable_leaves,
     .cpu_online = (void *)cpu_comes,
     .cpu_offline = (void *)cpu_goes,
     .init_task = (void *)task_begins,

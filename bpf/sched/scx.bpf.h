@@ -4,7 +4,8 @@
 
 extern void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq, u64 slice, u64 flags) __ksym;
 extern void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 place, u64 flags) __ksym;
-extern bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq, u64 flags) __ksym;
+extern void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 place) __ksym;
+extern bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq, u64 flags) __ksym;
 extern bool scx_bpf_dsq_move_to_local(u64 dsq) __ksym;
 extern s32 scx_bpf_dsq_nr_queued(u64 dsq) __ksym;
 extern s32 scx_bpf_create_dsq(u64 dsq, s32 node) __ksym;

@@ -2,6 +2,7 @@
 /* Served: what a thread served lately, as far as the core has noted it (core/served). combined.bpf.h says what for. */
 #pragma once
 
+#include "core/clients.h"
 #include "thread.bpf.h"
 
 #define SERVED_NS 1000000000ull
@@ -57,25 +58,98 @@ __noinline int served_prune(struct sched_waiting *w __arg_nonnull, __u64 ran_ns,
 	return 0;
 }
 
-/* The listener that the running thread last received from a client of, and the queue of that. */
-static __always_inline void listener_take(struct sched_waiting *w, struct fief_cpu *cs, __u64 ran_ns)
+/* The listener's queue; 0: it has none. */
+static __noinline int listener_queue(struct sched_waiting *w __arg_nonnull, __u32 listener)
 {
 	struct fief_control *control = control_get();
-	__u32 listener = cs->received, epoch, key;
 	struct fief_guard *guard;
+	__u32 key;
 
-	if (!listener || !control)
-		return;
-	cs->received = 0;
-	w->received_ran_ns = ran_ns;
-	epoch = control->epoch;
-	if (w->listener == listener && w->listener_epoch == epoch && w->queue)
-		return;
+	if (!control || !listener)
+		return 0;
+	if (w->queue && w->listener == listener && w->listener_epoch == control->epoch)
+		return w->queue;
 	key = (control->slot & 1) * FIEF_MAX_LISTENERS + listener - 1;
 	guard = bpf_map_lookup_elem(&guards, &key);
+	return guard ? guard->queue : 0;
+}
+
+/*
+ * The thread serves the listener, and so its queue. Without one nothing is to be asked of it that was not before, and it goes on to serve
+ * another one that has one, if it does.
+ */
+static __noinline int listener_serves(struct sched_waiting *w __arg_nonnull, __u32 listener, __u64 ran_ns)
+{
+	struct fief_control *control = control_get();
+	__u32 epoch, queue;
+
+	if (!control)
+		return 0;
+	epoch = *(volatile __u32 *)&control->epoch; /* before: a policy that comes meanwhile has it looked up again */
+	queue = listener_queue(w, listener);
+	if (!queue && listener_lately(w, ran_ns))
+		return 0;
+	if (queue || w->queue)
+		w->asked = 0;
+	w->received_ran_ns = ran_ns;
 	w->listener = listener;
 	w->listener_epoch = epoch;
-	w->queue = guard ? guard->queue : 0;
+	w->queue = queue;
+	return 0;
+}
+
+/* A client of the listener was answered: that counts where somebody can wait, of the one first that the thread serves. */
+static __always_inline void answered_note(struct sched_waiting *w, __u32 listener)
+{
+	if (listener && (!w->answered || listener == w->listener) && listener_queue(w, listener))
+		w->answered = listener;
+}
+
+/*
+ * The running thread has received from clients of one listener, or of two. It serves the one that has a queue; if both have, the one that it
+ * received from last.
+ */
+static __always_inline void received_take(struct sched_waiting *w, struct fief_cpu *cs, __u64 ran_ns)
+{
+	__u32 word = cs->received, one = client_first(word), other = client_other(word);
+
+	if (!one || word & FIEF_ANSWERED)
+		return;
+	cs->received = 0;
+	if (w->answered == one)
+		w->answered = 0;
+	if (word & FIEF_ANSWERED_OTHER)
+		answered_note(w, other);
+	else if (other && !listener_queue(w, one) && listener_queue(w, other))
+		one = other;
+	listener_serves(w, one, ran_ns);
+}
+
+/* It has received from none, and answered. */
+static __always_inline void answered_take(struct sched_waiting *w, struct fief_cpu *cs)
+{
+	__u32 word = cs->received;
+
+	if (!word)
+		return;
+	cs->received = 0;
+	answered_note(w, client_first(word));
+	answered_note(w, client_other(word));
+}
+
+/*
+ * The thread sleeps. If it has answered a client it is a server still, however long it worked for that, until it has received from the next
+ * client, which wakes it up. An answer does not count while the thread works, and not for long once it sleeps: else a thread that sends
+ * all the time would be lent turns for all of that.
+ */
+static __always_inline void answered_sleeps(struct sched_waiting *w, __u64 ran_ns)
+{
+	__u64 as_of = ran_ns - (SERVED_WORK_NS - ANSWERED_WORK_NS);
+	__u32 listener = w->answered;
+
+	w->answered = 0;
+	if (!listener_lately(w, ran_ns) || (w->listener == listener && is_before(w->received_ran_ns, as_of)))
+		listener_serves(w, listener, as_of);
 }
 
 /* What the running thread worked for since the last look. */
@@ -91,8 +165,9 @@ __noinline int served_take(struct sched_waiting *w, __s32 pid, __u64 ran_ns)
 	if (cs->served_reset) {
 		cs->served_reset = 0;
 		w->served_count = 0;
+		w->asked = 0;
 	}
-	listener_take(w, cs, ran_ns);
+	received_take(w, cs, ran_ns);
 	count = cs->served_count;
 	if (!count && w->served_count <= 1)
 		return 0;
@@ -104,6 +179,7 @@ __noinline int served_take(struct sched_waiting *w, __s32 pid, __u64 ran_ns)
 		cs->served_count = 0;
 		return 0;
 	}
+	w->asked = 0;
 	bpf_for (i, 0, FIEF_SERVED) {
 		struct fief_ref to = cs->served[i & (FIEF_SERVED - 1)];
 
@@ -127,4 +203,5 @@ static __always_inline void served_ends(struct sched_waiting *w, struct task_str
 		return;
 	ring_look(cs, 0);
 	served_take(w, p->pid, p->se.sum_exec_runtime);
+	answered_take(w, cs);
 }

@@ -13,6 +13,12 @@
 #include "limit.bpf.h"
 #include "numbers.bpf.h"
 
+/* The CPU that it runs on, or is to. */
+static __always_inline __u32 cpu_of(struct task_struct *p)
+{
+	return bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : scx_bpf_task_cpu(p);
+}
+
 /* The container with a living chain upwards that the thread works for; the root: nobody manages it. */
 __noinline __u32 container_of_thread(struct task_struct *p __arg_trusted)
 {
@@ -105,28 +111,96 @@ static __always_inline void serving_more(struct sched_waiting *w, __u32 id)
 	m->serving++;
 }
 
-/* As wait_end(), of one that is counted. */
+/* It leaves its line's queue, where it is counted, to be let in for a moment (floor.bpf.h); by any CPU, without the lock. */
+static __always_inline void late_begins(struct sched_waiting *w)
+{
+	__u32 of = w->container ?: w->sign ? sign_container(w->sign) + 1 : 0;
+	struct sched_node *n = of ? node_at(of - 1) : NULL;
+
+	if (n && !__sync_lock_test_and_set(&w->late, of))
+		__sync_fetch_and_add(&n->late, 1);
+}
+
+static __always_inline void late_ends(struct sched_waiting *w)
+{
+	__u32 of = __sync_lock_test_and_set(&w->late, 0);
+	struct sched_node *n = of ? node_at(of - 1) : NULL;
+
+	if (n)
+		__sync_fetch_and_add(&n->late, -1);
+}
+
+/*
+ * Whether the thread is counted that was at the front by its sign: else it has left that to run, or is there yet. Who asks has looked at the front
+ * before (front_lines()).
+ */
+static __always_inline bool sign_is_counted(const struct sched_machine *m, const struct sched_waiting *w)
+{
+	return *(const volatile __u64 *)&m->counted == w->sign;
+}
+
+/* Whether a thread that does not wait is counted all the same: its wait ended without the lock. */
+static __always_inline bool is_counted(const struct sched_machine *m, const struct sched_waiting *w)
+{
+	return w->container || (w->sign && sign_is_counted(m, w));
+}
+
+/* It is counted no longer where it was. The lock is held. */
+static __always_inline void wait_uncounts(struct sched_machine *m, struct sched_waiting *w)
+{
+	__u32 id;
+
+	if (w->sign && m->counted == w->sign) {
+		m->counted = 0;
+		line_leave(sign_container(w->sign));
+	}
+	w->sign = 0; /* else it has left the front to run */
+	if (w->container) {
+		id = w->container - 1;
+		w->container = 0;
+		if (w->strays && m->foreign)
+			m->foreign--;
+		w->strays = 0;
+		serving_less(w);
+		line_leave(id);
+	}
+}
+
+/* As wait_end(), of one that is counted, or was at the front. */
 __noinline int wait_over(struct sched_waiting *w)
 {
 	struct sched_machine *m = machine_get();
-	__u32 id;
 
-	if (!m || !w || !machine_lock())
+	if (!m || !w)
 		return 0;
-	id = w->container - 1;
-	w->container = 0;
-	if (w->foreign > 1 && m->foreign)
-		m->foreign--;
-	serving_less(w);
-	line_leave(id);
+	if (w->late)
+		late_ends(w);
+	if (w->sign && (front_leaves(m, w->sign) || (!w->container && !sign_is_counted(m, w)))) {
+		w->sign = 0;
+		return 0;
+	}
+	if (!machine_lock())
+		return 0;
+	wait_uncounts(m, w);
 	machine_unlock(m);
 	return 0;
 }
 
-/* It waits no longer in the queue where it was counted. */
+/* It waits no longer where it did. */
 static __always_inline void wait_end(struct sched_waiting *w)
 {
-	if (w && w->container)
+	if (w && (w->container || w->sign))
+		wait_over(w);
+}
+
+/* The same of one that wakes up: it has run, and so left the front if it was there, unless it is counted yet. */
+static __always_inline void wait_woken(const struct sched_machine *m, struct sched_waiting *w)
+{
+	__u64 sign = w->sign;
+
+	if (sign && front_seen(m) != sign && !sign_is_counted(m, w))
+		w->sign = sign = 0;
+	if (sign || w->container || w->late)
 		wait_over(w);
 }
 
@@ -138,6 +212,7 @@ static __always_inline __u32 line_climb(struct sched_waiting *w, __u32 id)
 {
 	__u32 line = line_find(w->foreign ? w->bound : id);
 
+	w->asked = 0;
 	w->foreign = 0;
 	w->lent = 0;
 	w->allocation = ref_of(line);
@@ -165,6 +240,9 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 		w->since_ns = now;
 	if (!machine_lock())
 		return QUEUE_LATE;
+	if (w->container || w->sign) /* its last wait ended without the lock */
+		wait_uncounts(m, w);
+	front_opens(m);
 	queue = queue_take(id);
 	if (queue == QUEUE_ROOT && id != FIEF_ROOT) {
 		state_count(unqueued);
@@ -172,10 +250,9 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 		queue = queue_take(id);
 	}
 	waits_more(id);
-	if (w->foreign) {
-		w->foreign = 2;
+	w->strays = w->foreign;
+	if (w->strays)
 		m->foreign++;
-	}
 	serving_more(w, id);
 	machine_unlock(m);
 	w->container = id + 1;

@@ -4,32 +4,31 @@
  *
  * Problem: most containers wait for nothing, and there may be a million; children come and go while the CPU is given away.
  * How: a container is in its parent's list while one of its own threads waits, or a child is in its own list. Of one that waits alone on
- * the whole machine only its number is noted, since it need not be chosen among others (alone.bpf.h). What was charged
- * gathers in the containers (core/charge), for the whole way up, and is settled when the list is looked through.
+ * the whole machine only its number is noted, since it need not be chosen among others (alone.bpf.h), and a thread that does is in no line
+ * (front.bpf.h). Charges gather in the containers (core/charge), for the whole way up, and are settled when the list is looked through.
  * Limits: a container that is given another parent moves when its next thread begins to wait, or a search comes to it: what stands above
  * threads that wait without end, below a former parent that has no turn, moves when that has one.
  */
 #pragma once
 
 #include "clocks.bpf.h"
+#include "fits.bpf.h"
+#include "front.bpf.h"
 
-#define LEVELS (FIEF_MAX_DEPTH + 1)
+#define LEVELS	    (FIEF_MAX_DEPTH + 1)
+#define FRONT_TRIES 16
 
 /* The node of a container; fresh if the slot is another container's now. The lock is held. */
 static __always_inline struct sched_node *node_get(__u32 id, struct fief_container *c)
 {
 	struct sched_node *n = node_at(id);
-	struct sched_line line;
-	__u32 queue, numbers;
 
+	/*
+	 * The rest stays: the queue is this number's still, the thread at the front may be late, which others count without the lock, and
+	 * the line's order is still to be told (policy.bpf.h).
+	 */
 	if (n && n->generation != c->generation && !n->linked && !n->queued) {
-		queue = n->queue;
-		numbers = n->numbers;
-		line = n->line;
-		__builtin_memset(n, 0, sizeof(*n));
-		n->queue = queue; /* it is this number's still */
-		n->numbers = numbers;
-		n->line = line; /* whose order is still to be told (policy.bpf.h) */
+		__builtin_memset(n, 0, __builtin_offsetof(struct sched_node, queue));
 		n->generation = c->generation;
 	}
 	return n;
@@ -79,6 +78,10 @@ __noinline int node_unlink(__u32 id)
 	prev = node_at(n->prev);
 	if (p && p->first == id)
 		p->first = n->next == id ? 0 : n->next;
+	if (p && p->ahead == id)
+		p->ahead = n->next == id ? 0 : n->next;
+	if (p && p->round == id)
+		p->round = n->next == id ? 0 : n->next;
 	if (prev)
 		prev->next = n->next;
 	if (next)
@@ -163,6 +166,7 @@ static __always_inline void moved_joins(struct sched_machine *m)
 		if (!c || !n)
 			break;
 		n->passed = m->search - 1;
+		n->search = m->search - 1;
 		if (id == FIEF_ROOT)
 			break;
 		id = c->parent.id;
@@ -180,8 +184,8 @@ static __always_inline void alone_joins(struct sched_machine *m)
 	node_join(alone - 1);
 }
 
-/* One more thread of the container waits. The lock is held. */
-__noinline int waits_more(__u32 id)
+/* One more thread waits in the container's line. The lock is held. */
+__noinline int line_more(__u32 id)
 {
 	struct sched_machine *m = machine_get();
 	struct fief_container *c = container_at(id);
@@ -189,6 +193,7 @@ __noinline int waits_more(__u32 id)
 
 	if (!m || !n)
 		return 0;
+	fits_again(n);
 	if (n->queued++) {
 		if (m->alone != id + 1)
 			node_join(id); /* it may have been given another parent */
@@ -201,6 +206,101 @@ __noinline int waits_more(__u32 id)
 	alone_joins(m);
 	node_join(id);
 	return 0;
+}
+
+/* The thread of that sign, which waited alone, is counted in its container's line. The lock is held, the word says lines, and the sign is noted. */
+static __always_inline void front_counts(struct sched_machine *m, __u64 sign)
+{
+	__u32 id = sign_container(sign);
+	struct sched_node *n = node_at(id);
+
+	m->counts++;
+	if (!n)
+		return;
+	line_more(id);
+	n->queue = QUEUE_FRONT + 1;
+	m->front_of = id + 1;
+}
+
+/*
+ * The same of one that waits alone yet: the word says lines from now on. False: it has left. While it waits alone no line does, so no other sign is
+ * noted. Its own is noted first: a thread that sees its sign neither at the front nor noted has not been counted and is not going to be,
+ * however long the CPU is stopped that does this.
+ */
+static __always_inline bool front_lines(struct sched_machine *m, __u64 sign)
+{
+	*(volatile __u64 *)&m->counted = sign;
+	if (__sync_val_compare_and_swap(&m->front, sign, FRONT_LINES) != sign) {
+		*(volatile __u64 *)&m->counted = 0;
+		return false;
+	}
+	front_counts(m, sign);
+	return true;
+}
+
+/*
+ * As front_opens(). Others come to the front and leave it meanwhile; they take longer for that than a try takes. Global: the verifier
+ * follows it once. From enqueue down to node_unlink() these are eight functions, and more it does not take.
+ */
+__noinline int front_turns(void)
+{
+	struct sched_machine *m = machine_get();
+	__u64 front;
+	int i;
+
+	if (!m)
+		return 0;
+	for (i = 0; i < FRONT_TRIES && can_loop; i++) {
+		front = front_seen(m);
+		if (front == FRONT_LINES || (is_sign(front) && front_lines(m, front)) ||
+		    (front == FRONT_NOBODY && front_enters(m, FRONT_LINES)))
+			return 0;
+	}
+	front = __sync_lock_test_and_set(&m->front, FRONT_LINES);
+	if (is_sign(front)) {
+		m->counted = front;
+		front_counts(m, front);
+	}
+	return 0;
+}
+
+/*
+ * From now on whoever comes finds lines. Before a queue is taken for one: of the line whose thread waits alone it is known already. The lock is
+ * held; once it is let go of, a line must wait, or front_closes().
+ */
+static __always_inline void front_opens(struct sched_machine *m)
+{
+	if (front_seen(m) != FRONT_LINES)
+		front_turns();
+}
+
+/* The same if a thread waits alone. */
+static __always_inline void front_joins(struct sched_machine *m)
+{
+	__u64 front = front_seen(m);
+
+	if (is_sign(front))
+		front_lines(m, front);
+}
+
+/* Where no line waits. */
+static __always_inline void front_closes(struct sched_machine *m)
+{
+	if (!m->lined && front_seen(m) == FRONT_LINES)
+		*(volatile __u64 *)&m->front = FRONT_NOBODY;
+}
+
+/* One more thread of the container waits. The lock is held. */
+static __always_inline void waits_more(__u32 id)
+{
+	struct sched_machine *m = machine_get();
+
+	if (!m)
+		return;
+	front_opens(m);
+	line_more(id);
+	front_closes(m); /* where there is no such line */
+	m->counts++;
 }
 
 /* One fewer. */
@@ -217,7 +317,17 @@ __noinline int waits_less(__u32 id)
 		m->alone = 0;
 	else
 		node_leave(id);
+	front_closes(m);
 	return 0;
+}
+
+/* Whether a thread of the container waits, in its line or alone, by what is known without the lock. */
+__noinline int own_waits(__u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_node *n = node_at(id);
+
+	return !m || !n || n->queued || front_is_of(m, id);
 }
 
 /* What the container and all below it had since the last look goes into its virtual time and off its budget. */

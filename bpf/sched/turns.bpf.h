@@ -113,8 +113,11 @@ __noinline int turn_before(__u32 a, __u32 b)
 	return of_a.share ? is_before(of_a.at, rest) : is_before(rest, of_b.at);
 }
 
-/* Brings the budgets on the way up to date: nobody looks at those of a container in whose line no thread waits. */
-__noinline int budgets_settle(__u32 id, __u64 now)
+/*
+ * Brings the budgets on the way up to date: nobody looks at those of a container in whose line no thread waits. `waits`: until they are;
+ * else a CPU that has the lock now leaves them as they were last known.
+ */
+__noinline int budgets_settle(__u32 id, __u64 now, __u32 waits)
 {
 	struct sched_machine *m = machine_get();
 	int level;
@@ -129,7 +132,7 @@ __noinline int budgets_settle(__u32 id, __u64 now)
 		a = attributes_of(c);
 		pc = container_at(c->parent.id);
 		if (a->limit_ppm && pc) {
-			if (!machine_lock())
+			if (!(waits ? machine_lock() : machine_try()))
 				break;
 			n = node_get(id, c);
 			p = node_at(c->parent.id);
@@ -178,12 +181,12 @@ __noinline int turn_runs(__u32 id, __u32 but)
 	return runs;
 }
 
-/* Whether its limit is used up, also where nobody has looked at it for long. */
+/* Whether its limit is used up, also where nobody has looked at it for long. A thread that goes on is looked at again soon (leaves.bpf.h). */
 static __always_inline bool turn_is_over(__u32 id, __u64 now)
 {
 	if (!is_held(id))
 		return false;
-	budgets_settle(id, now);
+	budgets_settle(id, now, false);
 	return is_held(id);
 }
 
@@ -193,12 +196,10 @@ static __always_inline bool turn_is_over(__u32 id, __u64 now)
  */
 __noinline int turn_is_free(__u32 id, __u32 bound, __u32 but, __u64 now)
 {
-	struct sched_node *n = node_at(id);
-
 	/* what lies above is no other part: the turn of its own threads is theirs */
 	if (branch_of(bound, id) >= 0)
 		return 0;
-	if (!n || n->queued || runs_for(id, but) || !number_is_left(id))
+	if (own_waits(id) || runs_for(id, but) || !number_is_left(id))
 		return 0;
 	return !turn_is_over(id, now);
 }

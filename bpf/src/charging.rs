@@ -79,7 +79,7 @@ pub fn end(pins: &Pins, is_needed: impl FnOnce() -> Result<bool>) -> Result<()> 
     tell(pins, PAUSE)?;
     let needed = is_needed();
     if matches!(needed, Ok(false)) {
-        return detach(pins);
+        return close(pins);
     }
     tell(pins, GO_ON)?;
     needed?;
@@ -89,6 +89,11 @@ pub fn end(pins: &Pins, is_needed: impl FnOnce() -> Result<bool>) -> Result<()> 
 /// Where nobody needs it. CPU time is charged up to now, and none after that.
 pub fn detach(pins: &Pins) -> Result<()> {
     tell(pins, PAUSE)?;
+    close(pins)
+}
+
+/// The pause is told.
+fn close(pins: &Pins) -> Result<()> {
     let closes = pins.open_program(CLOSES)?;
     let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())?;
     (0..cpus as u32).for_each(|cpu| ring::run_on(&closes, cpu));

@@ -39,6 +39,10 @@ pub struct Contended {
     pub beside: Duration,
     /// At the same queue.
     pub at_one: Duration,
+    /// With what all queues share, a link and the count of news: no other CPU does the same.
+    pub sharing_alone: Duration,
+    /// Another one does, at a queue of its own.
+    pub sharing_beside: Duration,
 }
 
 fn load(place: &mut MaybeUninit<OpenObject>) -> Result<pick::PickSkel<'_>> {
@@ -74,8 +78,9 @@ pub fn measure_contended(runs: u32, pin: impl Fn(bool) + Sync) -> Result<Contend
     // what one takes charges nobody, so that the same class is next each time
     let answer = next + 1;
     let (one, other) = (skel.progs.run_turn_of_one.as_fd(), skel.progs.run_turn_of_other.as_fd());
+    let (sharing, other_sharing) = (skel.progs.run_shared_one.as_fd(), skel.progs.run_shared_other.as_fd());
     let nothing = run(skel.progs.run_nothing.as_fd(), runs, 0)?;
-    let beside = |other: Option<BorrowedFd<'_>>| {
+    let beside = |one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>| {
         let (begun, ended) = (Barrier::new(1 + usize::from(other.is_some())), AtomicBool::new(false));
         std::thread::scope(|scope| {
             if let Some(program) = other {
@@ -96,7 +101,13 @@ pub fn measure_contended(runs: u32, pin: impl Fn(bool) + Sync) -> Result<Contend
             measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     };
-    Ok(Contended { alone: beside(None)?, beside: beside(Some(other))?, at_one: beside(Some(one))? })
+    Ok(Contended {
+        alone: beside(one, None)?,
+        beside: beside(one, Some(other))?,
+        at_one: beside(one, Some(one))?,
+        sharing_alone: beside(sharing, None)?,
+        sharing_beside: beside(sharing, Some(other_sharing))?,
+    })
 }
 
 /// A queue of 32 classes of one level, and which of them is next.

@@ -10,10 +10,12 @@
 //!                  netns/<inode>         sk_lookup of one network namespace
 //!                  interfaces/<inode>/<index>   the front door at one interface of it
 //!                  interfaces/<inode>/<index>-out   the program that reads the answers that leave by it
-//!                  interfaces/<inode>/1-own   the program that notes the machine's own connections
+//!                  interfaces/<inode>/<index>-own   the program that notes, at the loopback, the machine's own connections
+//!                  interfaces/<inode>/<index>-clock   the program of queues that sees answers leave
+//!                  interfaces/<inode>/<index>-ticks   the one that gets what goes round for them
 //!                  files/<build>-<instance>/<program>   attachments that charge labelled files
 //!                  schedule/link         the scheduler, while a policy needs one
-//!                  schedule/state        what it tells of itself; `timer`: keeps its timer going
+//!                  schedule/state        what it tells of itself; `timer`, `moments`: keep its timers going
 //!                  schedule/turns        what orders from outside are asked by; `objects`: what became of them
 //!                  schedule/programs/<program>  where it asks them
 //!                  schedule/orders/<number>/<program>  attachments of one order

@@ -89,18 +89,20 @@ pub fn install(pins: &Pins) -> Result<()> {
         return Err(Error::new(ErrorKind::Exists, format!("the scheduler {other} has the CPUs"))
             .remedy("stop it, and apply the policy again"));
     }
-    turn_on(pins)
+    turn_on(pins).map(drop)
 }
 
-/// The one that has the CPUs goes when this build's is loaded: in between, the kernel's own has them.
-fn turn_on(pins: &Pins) -> Result<()> {
+/// The one that has the CPUs goes when this build's is loaded: in between, the kernel's own has them. For how long.
+fn turn_on(pins: &Pins) -> Result<Duration> {
     with_object(pins, |object| {
+        let since = Instant::now();
         remove(pins)?;
         make_dir(&pins.schedule())?;
         attach(object, pins).inspect_err(|_| {
             // the first error is the one to tell
             let _ = remove_tree(&pins.schedule());
-        })
+        })?;
+        Ok(since.elapsed())
     })
 }
 
@@ -108,7 +110,7 @@ fn attach(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
     // The kernel stops the timers of a map that no process and no pin holds.
     for (name, pin) in [
         ("sched_states", pins.scheduler_state()),
-        ("sched_machines", pins.scheduler_timer()),
+        ("sched_beats", pins.scheduler_timer()),
         ("sched_moments", pins.scheduler_moments()),
         ("sched_turns", pins.scheduler_turns()),
         ("sched_objects", pins.scheduler_objects()),
@@ -131,7 +133,7 @@ fn attach(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
     link.pin(pins.scheduler_link()).context(|| "cannot pin the link of the scheduler".into())
 }
 
-fn with_object(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<()>) -> Result<()> {
+fn with_object<T>(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<T>) -> Result<T> {
     let mut place = MaybeUninit::<OpenObject>::uninit();
     let mut open =
         sched::SchedSkelBuilder::default().open(&mut place).context(|| "cannot open the sched object".into())?;
@@ -257,12 +259,12 @@ fn is_leaving() -> bool {
 }
 
 /// This build's scheduler takes over from another's, which stays where this one cannot be loaded. The kernel has no exchange of
-/// schedulers: in between, which is as long as both changes take, its own has the CPUs.
-pub(crate) fn upgrade(pins: &Pins) -> Result<()> {
+/// schedulers: in between, which is as long as both changes take, its own has the CPUs. For how long; `None`: Fief's was not on.
+pub fn upgrade(pins: &Pins) -> Result<Option<Duration>> {
     match state(pins)? {
-        Scheduler::Off => Ok(()),
-        Scheduler::On(_) => turn_on(pins),
-        Scheduler::Ejected(_) => install(pins),
+        Scheduler::Off => Ok(None),
+        Scheduler::On(_) => turn_on(pins).map(Some),
+        Scheduler::Ejected(_) => install(pins).map(|()| None),
     }
 }
 

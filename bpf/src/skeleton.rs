@@ -67,8 +67,9 @@ mod tests {
     fn programs_keep_no_state_that_an_upgrade_forgets() {
         super::with_objects(|name, object| {
             let maps = object.maps_mut().map(|map| (map.name().to_string_lossy().into_owned(), map.value_size()));
-            let written: u32 =
-                maps.filter(|(map, _)| map.ends_with(".bss") || map.contains(".data")).map(|(_, size)| size).sum();
+            // what a scheduler knows ends with it, and with all that waits for it (`machine`, sched/state.bpf.h)
+            let outlives = |map: &str| map.contains(".data") || map.ends_with(".bss") && name != Object::Sched;
+            let written: u32 = maps.filter(|(map, _)| outlives(map)).map(|(_, size)| size).sum();
             // `nought`, which nobody writes: its value must not be known to the verifier (include/bytes.bpf.h)
             assert_eq!(written, if name == Object::Front { 4 } else { 0 }, "{name:?}");
         });

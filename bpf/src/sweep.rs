@@ -17,7 +17,7 @@ use crate::admin;
 use crate::error::{Context, Result};
 use crate::pin::{Pins, remove_tree};
 use crate::record::{self, Record};
-use crate::table::Table;
+use crate::table::{Row, Table};
 use crate::{link, managed};
 
 /// The iterators, with the storage that they walk; none: all threads.
@@ -42,11 +42,12 @@ struct Lost {
 /// Lets go of lost references; returns how many there were.
 pub fn sweep(pins: &Pins) -> Result<usize> {
     let table = Table::open(pins)?;
-    let first = lost(pins, &table)?;
+    let kernel = Kernel { pins, table: &table };
+    let first = lost(&kernel)?;
     if first.is_empty() {
         return Ok(0);
     }
-    let second = lost(pins, &table)?;
+    let second = lost(&kernel)?;
     let release = pins.open_program("admin_lost")?;
     let mut gone = 0;
     for one in first.into_iter().filter(|one| second.contains(one)) {
@@ -117,15 +118,52 @@ pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {
     forgotten
 }
 
-/// Containers whose word counts more than is held. The word is read before and after the walk.
-fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
-    let counted = |id: u32| table.row(id).map(|row| row.record);
-    let before: Vec<_> = table
-        .rows()
-        .filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.record.state == abi::FIEF_ALIVE)
-        .collect();
-    settle();
-    let held = held(pins)?;
+/// References of each container, by slot and generation.
+type Held = HashMap<(u32, u32), Holds>;
+
+/// What counts references, and what holds them.
+trait References {
+    /// The living containers that references keep.
+    fn living(&self) -> Vec<Row>;
+    fn row(&self, id: u32) -> Option<Row>;
+    /// Waits until every program that runs now has ended.
+    fn settle(&self);
+    fn held(&self) -> Result<Held>;
+}
+
+struct Kernel<'a> {
+    pins: &'a Pins,
+    table: &'a Table,
+}
+
+impl References for Kernel<'_> {
+    fn living(&self) -> Vec<Row> {
+        let lives = |row: &Row| row.container.id >= abi::FIEF_FIRST_ID && row.record.state == abi::FIEF_ALIVE;
+        self.table.rows().filter(lives).collect()
+    }
+
+    fn row(&self, id: u32) -> Option<Row> {
+        self.table.row(id)
+    }
+
+    /// Where the kernel refuses to wait (nohz_full), two walks have to agree all the same.
+    fn settle(&self) {
+        // SAFETY: takes no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period of RCU (kernel/sched/membarrier.c).
+        unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
+    }
+
+    fn held(&self) -> Result<Held> {
+        held(self.pins)
+    }
+}
+
+/// Containers whose word counts more than is held. The word is read before and after the walk. A reference that a program had counted when
+/// the word was read, and not yet stored where the walks find it, is stored once that program has ended: the walk begins then.
+fn lost(of: &impl References) -> Result<Vec<Lost>> {
+    let before = of.living();
+    of.settle();
+    let held = of.held()?;
+    let counted = |id: u32| of.row(id).map(|row| row.record);
     Ok(before
         .into_iter()
         .filter(|row| {
@@ -148,13 +186,6 @@ fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
         .collect())
 }
 
-/// Waits until every program that runs now has ended: a reference that one of them has counted, and not yet stored where the
-/// walks find it, is stored then. Where the kernel refuses to wait (nohz_full), two walks have to agree all the same.
-fn settle() {
-    // SAFETY: takes no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period of RCU (kernel/sched/membarrier.c).
-    unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
-}
-
 /// Removes the entries of users that have no containers any more; returns how many there were.
 pub fn sweep_users(pins: &Pins) -> Result<usize> {
     let forget = pins.open_program("admin_userless")?;
@@ -175,9 +206,9 @@ fn own_handles(flags: u32) -> u64 {
     makers.into_iter().filter(|maker| flags & maker != 0).count() as u64
 }
 
-/// What sockets, threads and managed cgroups hold, by slot and generation.
-fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
-    let mut held: HashMap<(u32, u32), Holds> = HashMap::new();
+/// What sockets, threads and managed cgroups hold.
+fn held(pins: &Pins) -> Result<Held> {
+    let mut held = Held::new();
     for (program, storage) in WALKS {
         for mark in walk::<abi::fief_mark>(pins, program, storage)? {
             let holds = held.entry((mark.container.id, mark.container.generation)).or_default();
@@ -221,4 +252,58 @@ pub(crate) fn walk_by<T: Record>(fd: BorrowedFd<'_>, program: &str, map: Option<
     let mut bytes = Vec::new();
     File::from(walk).read_to_end(&mut bytes).context(failed)?;
     Ok(bytes.chunks_exact(size_of::<T>()).filter_map(T::from_bytes).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const CONTAINER: abi::fief_ref = abi::fief_ref { id: abi::FIEF_FIRST_ID, generation: 1 };
+
+    /// A container with one reference, which its maker's program had counted when the words were read.
+    #[derive(Default)]
+    struct Made {
+        /// The program stores it before it ends; else nobody ever does.
+        is_stored: bool,
+        was_read: Cell<bool>,
+        has_ended: Cell<bool>,
+    }
+
+    impl References for Made {
+        fn living(&self) -> Vec<Row> {
+            self.was_read.set(true);
+            self.row(CONTAINER.id).into_iter().collect()
+        }
+
+        fn row(&self, _: u32) -> Option<Row> {
+            let refs = abi::FIEF_HANDLE.into();
+            let record = abi::fief_container { generation: CONTAINER.generation, refs, ..Default::default() };
+            Some(Row { container: CONTAINER, record })
+        }
+
+        /// Programs that begin later are not waited for.
+        fn settle(&self) {
+            self.has_ended.set(self.was_read.get());
+        }
+
+        fn held(&self) -> Result<Held> {
+            let is_found = self.is_stored && self.has_ended.get();
+            let holds = Holds { handles: 1, threads: 0 };
+            Ok(is_found.then_some(((CONTAINER.id, CONTAINER.generation), holds)).into_iter().collect())
+        }
+    }
+
+    #[test]
+    fn a_reference_that_a_running_program_has_counted_and_not_stored_is_not_lost() {
+        let made = Made { is_stored: true, ..Made::default() };
+        assert!(lost(&made).expect("compared").is_empty());
+    }
+
+    #[test]
+    fn a_reference_that_nobody_stores_is_lost() {
+        let lost = lost(&Made::default()).expect("compared");
+        assert_eq!(lost.iter().map(|lost| lost.holds).collect::<Vec<_>>(), [Holds { handles: 1, threads: 0 }]);
+    }
 }

@@ -4,9 +4,11 @@
 //! Nothing is missed in between. The new programs work on the pinned maps. The kernel swaps a cgroup link's program in one
 //! step. A new tracing link replaces the old one before that is released; for that moment both see the same events, which the
 //! programs allow for. Bindings, descriptors and charges go on. An upgrade adds maps that the old version did not know, and
-//! changes none: a version whose records differ is refused before any change.
+//! changes none: a version whose records differ is refused before any change. The scheduler alone has a gap, whose length is told:
+//! the kernel has no exchange of schedulers (`schedule`).
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{MapCore, Object, Program};
@@ -28,6 +30,8 @@ pub struct Upgraded {
     pub updated: usize,
     /// Machine-wide links, replaced by new ones.
     pub replaced: usize,
+    /// For how long the kernel's own scheduler had the CPUs, between the former version's and this one's; `None`: Fief's was not on.
+    pub unscheduled: Option<Duration>,
 }
 
 /// Whether this binary knows what is in the maps: it would misread another version's. Errors: [`ErrorKind::Drift`] it does not.
@@ -68,7 +72,7 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
         replace(object, pins, &mut done)?;
     }
     crate::files::upgrade(pins)?;
-    crate::schedule::upgrade(pins)?;
+    done.unscheduled = crate::schedule::upgrade(pins)?;
     if lane::installed(pins) {
         lane::with_object(pins, |object| replace(object, pins, &mut done))?;
     }

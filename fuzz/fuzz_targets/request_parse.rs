@@ -9,12 +9,13 @@
 #![no_main]
 
 use fief_policy::{Fields, Part as Field, PatternHash, Unread as Kind};
-use fief_tests_parser::{LONGEST, Parser, Part, Scan, State, Unread};
+use fief_tests_parser::{Kept, LONGEST, Parser, Part, Scan, State, Unread};
 use libfuzzer_sys::fuzz_target;
 
 const KEY: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 const PARTS: [Part; 7] =
     [Part::Method, Part::Path, Part::Host, Part::ServerName, Part::Alpn(0), Part::Value(0), Part::Value(1)];
+const KEPT: [Kept; 6] = [Kept::Head, Kept::Balanced, Kept::Record, Kept::Chunk, Kept::NextChunk, Kept::Trailer];
 /// First byte of a TLS record with a handshake.
 const TLS: u8 = 0x16;
 
@@ -39,6 +40,26 @@ fn say(parser: &mut Parser, bytes: &[u8], rest: u8) -> Said {
     }
 }
 
+/// Where the door keeps the begin of this and scans what comes behind it, it misses nothing that can be said of it.
+fn kept_in_pieces(parser: &mut Parser, kept: Kept, bytes: &[u8]) {
+    let mut ends =
+        [1, bytes.len() / 3, bytes.len() / 2, bytes.len()].into_iter().filter(|&end| end > 0 && end <= bytes.len());
+    let Some(first) = ends.next() else { return };
+    if parser.ask(kept, &bytes[..first], 0).is_some() {
+        return;
+    }
+    let mut scan = parser.keep(kept, &bytes[..first], 0);
+    for end in ends {
+        let mut next = scan;
+        let is_asked = parser.is_asked(kept, &bytes[..end], 0, &mut next);
+        if parser.ask(kept, &bytes[..end], 0).is_some() {
+            assert!(is_asked, "the scan missed {end} bytes of {kept:?}");
+            return;
+        }
+        scan = if is_asked { parser.keep(kept, &bytes[..end], 0) } else { next };
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let hash = PatternHash::new(KEY);
     let names = [hash.name(Field::Header, b"x-a"), hash.name(Field::Cookie, b"a")];
@@ -58,11 +79,14 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let mut scan = Scan::default();
     for end in [bytes.len() / 3, bytes.len() / 2, bytes.len()] {
-        let is_ready = parser.scan(&bytes[..end], 0, &mut scan);
+        let is_ready = parser.is_asked(Kept::Head, &bytes[..end], 0, &mut scan);
         if parser.read(&bytes[..end], 0) != State::NeedMore {
             assert!(is_ready, "the scan missed {end} bytes");
             break; // nobody asks again
         }
+    }
+    for kept in KEPT.into_iter().chain([Kept::Body(bytes.len() as u32), Kept::Body(LONGEST as u32)]) {
+        kept_in_pieces(&mut parser, kept, bytes);
     }
     if bytes.first() != Some(&TLS) {
         let fields = Fields::of_http(bytes);

@@ -541,7 +541,7 @@ int main(int count, char **words)
 	if (count > 1)
 		return strcmp(words[1], "serve") ? count_class_listeners() : serve();
 	if (!own_namespace())
-		return 0;
+		return LEFT_OUT;
 	alarm(300);
 	a_listening_socket_at_descriptor_zero_is_served_by_class();
 	class_listeners_stand_for_their_containers_under_another_policy();

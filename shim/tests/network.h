@@ -12,6 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* What a test ends with that has no namespace, so that nobody takes it for one that passed. */
+#define LEFT_OUT 77
+
 /* False: there is none to be had, and the reason is told. */
 static bool own_namespace(void)
 {
@@ -24,6 +27,8 @@ static bool own_namespace(void)
 	}
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
 	failed = ioctl(fd, SIOCSIFFLAGS, &request);
+	if (failed)
+		fprintf(stderr, "no loopback in a network namespace of its own (%s): left out\n", strerror(errno));
 	close(fd);
 	return !failed;
 }

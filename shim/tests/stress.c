@@ -407,7 +407,7 @@ int main(int count, char **words)
 	depth = count > 3 ? atoi(words[3]) : 0;
 	alarm(300);
 	if (!depth && !own_namespace())
-		return 0;
+		return LEFT_OUT;
 	for (int i = 0; i < FRONTS; i++)
 		fronts[i].set = -1;
 	if (count > 4)

@@ -370,7 +370,7 @@ int main(int count, char **words)
 
 	seed = count > 1 ? (unsigned)atoi(words[1]) : (unsigned)time(NULL);
 	if (!own_namespace())
-		return 0;
+		return LEFT_OUT;
 	for (round_number = 0; round_number < rounds; round_number++)
 		one_round();
 	((struct shim_real *)real())->epoll_ctl = control_and_yield;

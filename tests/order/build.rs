@@ -15,15 +15,10 @@ fn main() {
         println!("cargo::rerun-if-changed={bpf}/{folder}");
     }
     let folders = [bpf.to_owned(), format!("{bpf}/core"), format!("{bpf}/include")];
+    cc::Build::new().files(["src/core.c", "src/users.c"]).includes(folders).warnings(false).flag("-w").compile("core");
     cc::Build::new()
-        .files(["src/core.c", "src/users.c", "src/calls.c"])
-        .includes(folders)
-        .warnings(false)
-        .flag("-w")
-        .compile("core");
-    cc::Build::new()
-        .files(["src/order.c", "src/classes.c"])
-        .includes([bpf.to_owned(), format!("{bpf}/sched"), format!("{bpf}/include")])
+        .files(["src/order.c", "src/classes.c", "src/calls.c"])
+        .includes(["src/apart".to_owned(), bpf.to_owned(), format!("{bpf}/sched"), format!("{bpf}/include")])
         .warnings(true)
         .flag_if_supported("-Wno-sign-compare")
         .flag_if_supported("-Wno-unknown-pragmas")

@@ -25,7 +25,7 @@ struct admitted_line {
 	struct fief_admitted verdict;
 };
 
-/* A line of the cache of its own, which nobody reads who looks for a verdict. */
+/* A cache line of its own, which no search for a verdict reads. */
 struct admitted_key {
 	struct fief_flow_key of;
 	__u64 claim[CLAIMS / 2]; /* whose first bytes passed a moment ago, of the pair's flows */
@@ -37,7 +37,7 @@ struct admitted_pair {
 	struct admitted_key key[2];
 };
 
-_Static_assert(sizeof(struct admitted_line) == 64 && sizeof(struct admitted_key) == 64, "lines of the cache");
+_Static_assert(sizeof(struct admitted_line) == 64 && sizeof(struct admitted_key) == 64, "cache lines");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

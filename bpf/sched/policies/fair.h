@@ -11,21 +11,21 @@
 
 #include "../line.h"
 
-static inline void fair_begin(const struct sched_line *l, struct line_thread *t, __u64 now)
+static __always_inline void fair_begin(const struct sched_line *l, struct line_thread *t, __u64 now)
 {
 	t->at = l->clock + by_weight(t, SLICE_NS);
 }
 
-static inline void fair_place(const struct sched_line *l, struct line_thread *t, __u64 now)
+static __always_inline void fair_place(const struct sched_line *l, struct line_thread *t, __u64 now)
 {
 	t->at = within(t->at, l->clock, LAG_NS, by_weight(t, LEAD_NS));
 }
 
-static inline void fair_ran(const struct sched_line *l, struct line_thread *t, __u64 ns)
+static __always_inline void fair_ran(const struct sched_line *l, struct line_thread *t, __u64 ns)
 {
 	t->at += by_weight(t, ns);
 }
 
-static inline void fair_yields(const struct sched_line *l, struct line_thread *t)
+static __always_inline void fair_yields(const struct sched_line *l, struct line_thread *t)
 {
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What Fief knows, for whoever may read it. Nothing of Fief needs it: a policy holds, and root reads, without an agent.
 //!
-//! It reads what `fief status`, `usage` and `explain` read ([`reading`]), and hands it out: as metrics ([`metrics`], [`pages`]) and as
+//! It reads what `fief status`, `usage` and `explain` read ([`reading`]), and hands it out: as metrics ([`metrics`], [`told`], [`pages`]) and as
 //! the views of fief-control ([`ask`] is the other end) at a UNIX socket, as metrics alone at a loopback port ([`door`], [`http`] and
 //! [`sending`]), into a file for node_exporter ([`textfile`]), and into a record ([`record`]). What has happened ([`events`]) goes to
 //! the system's journal ([`journal`]). It changes nothing of what is in force.
@@ -24,6 +24,7 @@ mod sending;
 mod series;
 mod serve;
 mod textfile;
+mod told;
 mod turns;
 
 pub use journal::reads_standard_error;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Error, Write};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fief::Usage;
@@ -21,6 +21,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::series::{self, Series, SeriesOptions};
+use crate::told::Told;
 
 type Result = std::result::Result<(), Error>;
 
@@ -34,6 +35,8 @@ pub(crate) struct Scrape {
     /// How old the status is.
     pub(crate) status_age: Option<Duration>,
     pub(crate) series: SeriesOptions,
+    /// By the scrapes before.
+    pub(crate) told: Arc<Mutex<Told>>,
     /// What a record could not write.
     pub(crate) record_failures: Option<u64>,
 }
@@ -133,15 +136,20 @@ impl Collector for Scrape {
             let none: [(&str, &str); 0] = [];
             families.counters(about, [(none, failures)])?;
         }
-        let Some((moment, status)) = &self.in_force else { return Ok(()) };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((moment, status)) = &self.in_force else {
+            *told = Told::default();
+            return Ok(());
+        };
         let Moment { snapshot, front } = &**moment;
-        let series = Series::of(snapshot, self.series);
+        let mut series = Series::of(snapshot, self.series);
+        told.hold_times(&mut series.rows, snapshot.cpus);
         policy(&mut families, status)?;
         containers(&mut families, snapshot, &series)?;
         machine(&mut families, snapshot)?;
         verdicts(&mut families, front, &series, self.series.most)?;
         listeners(&mut families, front)?;
-        queues(&mut families, front, &series)
+        queues(&mut families, front, &series, &mut told, snapshot.cpus)
     }
 }
 
@@ -320,7 +328,7 @@ fn listeners(families: &mut Families, front: &FrontView) -> Result {
     families.gauges(("fief_listener_accept_queue", Some(Unit::Other("ratio".to_owned())), about), queues)
 }
 
-fn queues(families: &mut Families, front: &FrontView, series: &Series) -> Result {
+fn queues(families: &mut Families, front: &FrontView, series: &Series, told: &mut Told, cpus: u32) -> Result {
     let by_queue = |read: fn(&fief_control::QueueView) -> u64| {
         summed(front.queues.iter().map(move |queue| ([("listener", queue.listener.clone())], read(queue))))
     };
@@ -341,7 +349,9 @@ fn queues(families: &mut Families, front: &FrontView, series: &Series) -> Result
         summed(classes.iter().map(move |(queue, class)| (labels(queue, class), read(class))))
     };
     families.gauges(("fief_queue_waiting", None, "Requests that wait."), by_class(|c| c.waiting.into()))?;
-    families.counters(("fief_queue_entered", None, "Requests that did not have to wait."), by_class(|c| c.entered))?;
+    let mut entered: Vec<_> = by_class(|c| c.entered).collect();
+    told.hold_entered(&mut entered, cpus);
+    families.counters(("fief_queue_entered", None, "Requests that did not have to wait."), entered)?;
     families.counters(
         ("fief_queue_released", None, "Requests that waited, and went to the server."),
         by_class(|c| c.released),

@@ -14,8 +14,8 @@
 use std::collections::{HashMap, HashSet};
 
 use fief::Usage;
-use fief::abi::{FIEF_FIRST_ID, FIEF_MAX_DEPTH, FIEF_RETIRED, FIEF_ROOT, FIEF_USERS};
-use fief_control::{ContainerView, Snapshot};
+use fief::abi::{FIEF_FIRST_ID, FIEF_NO_ID, FIEF_USERS};
+use fief_control::{ContainerView, Heirs, Snapshot};
 
 /// Containers with series of their own, if nothing else is said.
 pub const MOST_CONTAINERS: usize = 1000;
@@ -36,6 +36,8 @@ pub struct SeriesOptions {
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) container: String,
+    /// Slot and generation of the container that has this value; of the rest, a slot that is none.
+    pub(crate) of: (u32, u32),
     pub(crate) usage: Usage,
     pub(crate) threads: u64,
     pub(crate) processes: u64,
@@ -69,7 +71,7 @@ impl Series {
                     continue;
                 }
                 series.places.insert(view.path.clone(), series.rows.len());
-                series.rows.push(row(view.path.clone()));
+                series.rows.push(row(view.path.clone(), (view.id, view.generation)));
             }
         }
         for (at, view) in containers.iter().enumerate() {
@@ -84,7 +86,7 @@ impl Series {
         if let Some(place) = self.places.get(path).or_else(|| self.places.get(REST)) {
             return *place;
         }
-        self.rows.push(row(REST.to_owned()));
+        self.rows.push(row(REST.to_owned(), (FIEF_NO_ID, 0)));
         self.places.insert(REST.to_owned(), self.rows.len() - 1);
         self.rows.len() - 1
     }
@@ -95,8 +97,8 @@ impl Series {
     }
 }
 
-fn row(container: String) -> Row {
-    Row { container, usage: Usage::default(), threads: 0, processes: 0, sockets: 0 }
+fn row(container: String, of: (u32, u32)) -> Row {
+    Row { container, of, usage: Usage::default(), threads: 0, processes: 0, sockets: 0 }
 }
 
 fn add(row: &mut Row, view: &ContainerView) {
@@ -130,25 +132,20 @@ fn turn(view: &ContainerView) -> u32 {
     }
 }
 
-/// The way up from each container, and which have series if there is room.
+/// Which containers have series if there is room, and to which of them the usage of the others goes.
 struct Tree<'s> {
     containers: &'s [ContainerView],
-    by_id: HashMap<u32, usize>,
-    /// Those that live.
-    by_path: HashMap<&'s str, usize>,
+    heirs: Heirs<'s>,
     own: Vec<bool>,
 }
 
 impl<'s> Tree<'s> {
     fn of(containers: &'s [ContainerView]) -> Self {
-        let by_id = containers.iter().enumerate().map(|(at, view)| (view.id, at)).collect();
-        let mut tree = Self { containers, by_id, by_path: HashMap::new(), own: Vec::new() };
-        let living = containers.iter().enumerate().filter(|(_, view)| view.state != "ended");
-        tree.by_path = living.map(|(at, view)| (view.path.as_str(), at)).collect();
+        let heirs = Heirs::of(containers);
         // below an application's container the path is that one's
-        tree.own =
-            (0..containers.len()).map(|at| tree.way_up(at).all(|at| turn(&containers[at]) < LAST_TURN)).collect();
-        tree
+        let is_own = |at: usize| heirs.way_up(at).all(|at| turn(&containers[at]) < LAST_TURN);
+        let own = (0..containers.len()).map(is_own).collect();
+        Self { containers, heirs, own }
     }
 
     /// Has those of applications with a name have series too.
@@ -159,40 +156,16 @@ impl<'s> Tree<'s> {
         self.own.iter_mut().zip(self.containers).for_each(|(own, view)| *own |= named(view));
     }
 
-    /// A container, and those above it that usage may go to. One whose parent has ended says no more than its path.
-    fn way_up(&self, at: usize) -> impl Iterator<Item = usize> {
-        let above = move |&at: &usize| {
-            let view = &self.containers[at];
-            match view.parent {
-                Some(FIEF_ROOT) => None,
-                Some(parent) => self.by_id.get(&parent).copied(),
-                None => {
-                    let above = std::iter::successors(Some(view.path.as_str()), |path| Some(path.rsplit_once('/')?.0));
-                    above.skip(1).find_map(|path| self.by_path.get(path).copied())
-                }
-            }
-        };
-        // the depth of the tree is bounded; a loop in a torn snapshot is not
-        std::iter::successors(Some(at), above).take(FIEF_MAX_DEPTH as usize + 1)
-    }
-
     /// The container with a series that has the usage of another one, once that has ended.
     fn counted_at(&self, at: usize) -> usize {
-        for here in self.way_up(at) {
-            if self.own[here] {
-                return here;
-            }
-            if !self.containers[here].attributes.pass_up {
-                break;
-            }
-        }
-        self.by_id.get(&FIEF_RETIRED).copied().unwrap_or(at)
+        self.heirs.heir(at, |here| self.own[here]).unwrap_or(at)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use fief::abi::{FIEF_RETIRED, FIEF_ROOT};
     use fief_control::SchedulerView;
 
     pub(crate) fn container(path: &str, id: u32, parent: Option<u32>, thread_ns: u64) -> ContainerView {

@@ -6,9 +6,9 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result, cpu_spent};
@@ -26,6 +26,7 @@ use crate::reading::{self, Readings};
 use crate::record::{Folder, Keeper, RecorderOptions};
 use crate::series::SeriesOptions;
 use crate::textfile;
+use crate::told::Told;
 use crate::turns::Turns;
 
 /// Between two looks at who listens, unless they are costly: how many descriptors there are is for others to say.
@@ -72,6 +73,7 @@ pub struct Agent {
 struct Answers {
     readings: Readings,
     pages: Pages,
+    told: Arc<Mutex<Told>>,
     series: SeriesOptions,
     records: bool,
     record_failures: AtomicU64,
@@ -93,6 +95,7 @@ impl Agent {
         let answers = Arc::new(Answers {
             readings: Readings::of(fief),
             pages: Pages::default(),
+            told: Arc::default(),
             series: options.series,
             records: keeper.is_some(),
             record_failures: AtomicU64::new(0),
@@ -306,7 +309,8 @@ impl Answers {
         };
         let failures = self.record_failures.load(Ordering::Relaxed);
         let record_failures = self.records.then_some(failures);
-        Ok(Scrape { in_force, status_age, series: self.series, record_failures })
+        let told = Arc::clone(&self.told);
+        Ok(Scrape { in_force, status_age, series: self.series, told, record_failures })
     }
 }
 

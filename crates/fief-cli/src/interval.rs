@@ -3,11 +3,15 @@
 //!
 //! A container that ended in between left its counters to its parent or to `retired`. What it had used before belongs to
 //! no interval of theirs, so it is taken off again; only its last moments stay with the heir.
+//!
+//! Problem: a snapshot may have too much of a time, as that of a CPU that the hypervisor has taken (bpf/core/usage.bpf.h), and a later one
+//! has less. If that counted as no use and no more, intervals would add up to more than was used. How: the next interval begins with the
+//! larger of both ([`Interval::start_of_next`]), so that what was too much is taken from what comes then, also from the heir.
 
 use std::collections::HashMap;
 
 use crate::record::Usage;
-use fief_control::{ContainerView, Snapshot};
+use fief_control::{ContainerView, Heirs, Snapshot};
 
 /// For the containers of the later snapshot.
 #[derive(Debug)]
@@ -15,34 +19,35 @@ pub struct Interval {
     pub seconds: f64,
     cpus: u32,
     used: Vec<Usage>,
+    /// The most that is known of each counter up to its end.
+    known: Vec<Usage>,
 }
 
 impl Interval {
     /// Without an earlier snapshot nothing is known to have been used.
     pub fn between(before: Option<&Snapshot>, after: &Snapshot) -> Self {
-        let Some(before) = before else {
-            return Self { seconds: 0.0, cpus: after.cpus, used: vec![Usage::default(); after.containers.len()] };
-        };
-        let key = |view: &ContainerView| (view.id, view.generation);
-        let earlier: HashMap<_, _> = before.containers.iter().map(|view| (key(view), view)).collect();
-        let later: HashMap<_, _> = after.containers.iter().enumerate().map(|(at, view)| (key(view), at)).collect();
-        let mut base: Vec<Usage> = after
-            .containers
-            .iter()
-            .map(|view| earlier.get(&key(view)).map_or_else(Usage::default, |view| Usage::from(&view.usage)))
-            .collect();
-        let parents: HashMap<u32, &ContainerView> = before.containers.iter().map(|view| (view.id, view)).collect();
-        for ended in before.containers.iter().filter(|view| !later.contains_key(&key(view))) {
-            if let Some(heir) = heir(ended, &parents, |view| later.get(&key(view)).copied(), after) {
-                base[heir] = base[heir].plus(Usage::from(&ended.usage));
-            }
-        }
         let now = after.containers.iter().map(|view| Usage::from(&view.usage));
+        let Some(before) = before else {
+            let used = vec![Usage::default(); after.containers.len()];
+            return Self { seconds: 0.0, cpus: after.cpus, used, known: now.collect() };
+        };
+        let bases = bases(before, after);
+        let known: Vec<Usage> = now.zip(&bases).map(|(now, base)| now.most(*base)).collect();
         Self {
             seconds: after.taken_ns.saturating_sub(before.taken_ns) as f64 / 1e9,
             cpus: after.cpus,
-            used: now.zip(base).map(|(now, base)| now.minus(base)).collect(),
+            used: known.iter().zip(bases).map(|(known, base)| known.minus(base)).collect(),
+            known,
         }
+    }
+
+    /// The later snapshot, as the earlier one of the next interval: no counter of it is less than it was.
+    pub fn start_of_next(&self, after: &Snapshot) -> Snapshot {
+        let mut start = after.clone();
+        for (view, known) in start.containers.iter_mut().zip(&self.known) {
+            view.usage = fief::Usage::of_counters(known.counters());
+        }
+        start
     }
 
     /// Of the container at a position of the later snapshot.
@@ -60,26 +65,28 @@ impl Interval {
     }
 }
 
-/// Position of the container that has the counters of one that ended.
-fn heir(
-    ended: &ContainerView,
-    parents: &HashMap<u32, &ContainerView>,
-    place: impl Fn(&ContainerView) -> Option<usize>,
-    after: &Snapshot,
-) -> Option<usize> {
-    let mut child = ended;
-    // The depth of the tree is bounded; a loop in a torn snapshot is not.
-    for _ in 0..=fief::abi::FIEF_MAX_DEPTH {
-        let Some(parent) = child.parent.and_then(|id| parents.get(&id)).filter(|_| child.attributes.pass_up) else {
-            break;
-        };
-        match place(parent) {
-            Some(at) if after.containers[at].state == "ended" => break,
-            Some(at) => return Some(at),
-            None => child = parent,
+/// Of each container of the later snapshot, how much of its counters was known before: of its own, and of what ended containers left it.
+fn bases(before: &Snapshot, after: &Snapshot) -> Vec<Usage> {
+    let key = |view: &ContainerView| (view.id, view.generation);
+    let places: HashMap<_, _> = after.containers.iter().enumerate().map(|(at, view)| (key(view), at)).collect();
+    let place = |at: usize| places.get(&key(&before.containers[at])).copied();
+    let lives = |&at: &usize| after.containers[at].state != "ended";
+    let heirs = Heirs::of(&before.containers);
+    let mut bases = vec![Usage::default(); after.containers.len()];
+    for (at, view) in before.containers.iter().enumerate() {
+        let mut left = Usage::from(&view.usage);
+        // one that has ended, and whose slot stays for those below it, has left its counters but for what it has now
+        if let Some(own) = place(at).filter(|own| !lives(own)) {
+            let kept = left.least(Usage::from(&after.containers[own].usage));
+            bases[own] = bases[own].plus(kept);
+            left = left.minus(kept);
+        }
+        let heir = heirs.heir(at, |here| place(here).filter(lives).is_some());
+        if let Some(heir) = heir.and_then(place) {
+            bases[heir] = bases[heir].plus(left);
         }
     }
-    after.containers.iter().position(|view| view.id == fief::abi::FIEF_RETIRED)
+    bases
 }
 
 #[cfg(test)]
@@ -152,6 +159,72 @@ mod tests {
             vec![used("a", 8, None, 12)],
         );
         assert_eq!(interval.used(0).thread_ns, 3);
+    }
+
+    #[test]
+    fn one_that_ended_above_others_has_left_its_counters_too() {
+        let retired = |ns| used("retired", fief::abi::FIEF_RETIRED, None, ns);
+        let with_state = |state: &'static str, view: ContainerView| ContainerView { state, ..view };
+        let interval = two(
+            vec![used("a", 8, None, 40), used("a/b", 9, Some(8), 5), retired(0)],
+            vec![
+                with_state("ended", used("a", 8, None, 0)),
+                with_state("orphan", used("a/b", 9, None, 5)),
+                retired(42),
+            ],
+        );
+        assert_eq!([0, 1, 2].map(|at| interval.used(at).thread_ns), [0, 0, 2]);
+    }
+
+    /// It is counted on: SYNs of a listener that is gone, and what is read in the midst of its end.
+    #[test]
+    fn what_one_that_ended_has_still_is_no_use_of_each_interval() {
+        let with_state = |state: &'static str, view: ContainerView| ContainerView { state, ..view };
+        let all = |state, a, retired| {
+            let orphan = with_state("orphan", used("a/b", 9, None, 5));
+            vec![
+                with_state(state, used("a", 8, None, a)),
+                orphan,
+                used("retired", fief::abi::FIEF_RETIRED, None, retired),
+            ]
+        };
+        let readings = vec![
+            all("alive", 40, 0),
+            all("ended", 40, 0),
+            all("ended", 3, 37),
+            all("ended", 3, 37),
+            all("ended", 4, 37),
+        ];
+        let none = vec![0, 0, 0];
+        assert_eq!(parts(readings), [none.clone(), none.clone(), none, vec![1, 0, 0]]);
+    }
+
+    /// One interval behind the other, each with what its containers used.
+    fn parts(readings: Vec<Vec<ContainerView>>) -> Vec<Vec<u64>> {
+        let mut readings = readings.into_iter().map(sample::snapshot);
+        let mut start = readings.next().expect("a reading");
+        let part = |after: Snapshot| {
+            let interval = Interval::between(Some(&start), &after);
+            start = interval.start_of_next(&after);
+            (0..after.containers.len()).map(|at| interval.used(at).thread_ns).collect()
+        };
+        readings.map(part).collect()
+    }
+
+    #[test]
+    fn what_a_reading_had_too_much_of_is_taken_from_what_comes_next() {
+        let a = |ns| vec![used("a", 8, None, ns)];
+        // 30 of the second one
+        assert_eq!(parts(vec![a(100), a(150), a(130), a(160)]), [[50], [0], [10]]);
+    }
+
+    #[test]
+    fn what_a_reading_had_too_much_of_one_that_then_ended_is_taken_from_the_heir() {
+        let a = |ns| used("a", 8, None, ns);
+        // 20 of its 50
+        let ended = passing_up(used("a/#9", 9, Some(8), 50));
+        let readings = vec![vec![a(100)], vec![a(100), ended], vec![a(130)], vec![a(160)]];
+        assert_eq!(parts(readings), [vec![0, 50], vec![0], vec![10]]);
     }
 
     #[test]

@@ -122,6 +122,7 @@ pub mod sample {
             memory: 0,
             too_long: 0,
             would_wait: 0,
+            uncounted: 0,
             classes,
         }
     }

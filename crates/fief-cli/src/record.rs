@@ -211,6 +211,16 @@ impl Usage {
         self.each(other, u64::saturating_add)
     }
 
+    /// The smaller of each counter.
+    pub fn least(self, other: Self) -> Self {
+        self.each(other, u64::min)
+    }
+
+    /// The larger of each counter.
+    pub fn most(self, other: Self) -> Self {
+        self.each(other, u64::max)
+    }
+
     /// Counters that were read in the middle of a change may seem to go back; that is no use.
     pub fn minus(self, other: Self) -> Self {
         self.each(other, u64::saturating_sub)

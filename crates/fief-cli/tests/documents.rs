@@ -149,10 +149,10 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The maps that these files define.
-fn maps_of(folder: &str) -> BTreeSet<String> {
+/// The maps that the objects of the product define.
+fn maps() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for path in files_of(folder, &["h"]) {
+    for path in files_of("bpf", &["h"]).into_iter().filter(|path| !path.ends_with("policy_tables.bpf.h")) {
         let text = read(&path);
         let mut before: Vec<_> = text.split(" SEC(\".maps\")").collect();
         before.pop();
@@ -164,17 +164,70 @@ fn maps_of(folder: &str) -> BTreeSet<String> {
     found
 }
 
-/// The table of maps has each map that programs share, and nothing but maps; `name_…` stands for all
-/// that begin so.
+/// The table of maps has each map, and nothing but maps; `name_…` stands for all that begin so.
 #[test]
 fn the_table_of_maps_has_every_map() {
     let text = read(&root().join("docs/maps.md"));
     let rows =
         text.lines().skip_while(|line| !line.starts_with("| map ")).skip(2).take_while(|line| line.starts_with('|'));
     let named: Vec<_> = rows.filter_map(|row| row.split('|').nth(1)).flat_map(quoted).collect();
-    let (shared, all) = (maps_of("bpf/include/maps"), maps_of("bpf"));
+    let all = maps();
     let fits = |name: &str, map: &str| name.strip_suffix('…').map_or(map == name, |begin| map.starts_with(begin));
-    let missing: Vec<_> = shared.iter().filter(|map| !named.iter().any(|name| fits(name, map))).collect();
+    let missing: Vec<_> = all.iter().filter(|map| !named.iter().any(|name| fits(name, map))).collect();
     let gone: Vec<_> = named.iter().filter(|name| !all.iter().any(|map| fits(name, map))).collect();
+    assert!(missing.is_empty() && gone.is_empty(), "docs/maps.md lacks {missing:?}, and names {gone:?}");
+}
+
+/// A path without what is filled in: `policy.<slot>.toml` and `policy.{slot}.toml` are one.
+fn shape(path: &str, open: char, close: char) -> String {
+    let mut parts = path.split(open);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |shape, part| shape + "<>" + part.split_once(close).map_or("", |(_, rest)| rest))
+}
+
+/// The names that are joined to a path by these words of a source.
+fn joined(source: &str, words: &str) -> Vec<String> {
+    let name = |rest: &str| {
+        let literal = rest.strip_prefix("format!(").unwrap_or(rest).strip_prefix('"')?;
+        Some(shape(literal.split('"').next()?, '{', '}'))
+    };
+    source.split(words).skip(1).filter_map(name).collect()
+}
+
+/// Pins and files as the sources name them. Those of a folder are where it is named alone.
+fn kept() -> BTreeSet<String> {
+    let pins = read(&root().join("bpf/src/pin.rs"));
+    let parted = ["schedule", "interfaces", "lanes"];
+    let mut found: BTreeSet<_> =
+        joined(&pins, "self.root.join(").into_iter().filter(|name| !parted.contains(&name.as_str())).collect();
+    found.extend(joined(&pins, "self.schedule().join(").iter().map(|name| format!("schedule/{name}")));
+    let attachments = read(&root().join("bpf/src/attachment.rs"));
+    let ends = attachments.split(" door(\"").skip(1).filter_map(|row| row.split('"').nth(2));
+    found.extend(ends.map(|end| format!("interfaces/<>/<>{end}")));
+    found.extend(["lanes/<>/<>-<>", "/run/fief/<>/", "/run/fief/shim-<>.so"].map(str::to_owned));
+    for path in files_of("crates/fief-control/src", &["rs"]) {
+        let source = read(&path);
+        found.extend(joined(&source, "run_dir().join(").iter().map(|name| format!("/run/fief/<>/{name}")));
+        found.extend(joined(&source, "(RUN).join(").iter().map(|name| format!("/run/fief/{name}")));
+    }
+    found
+}
+
+/// So has the list of pins and files. A line begins with their names, two spaces before what they are.
+#[test]
+fn the_list_of_pins_has_every_pin_and_file() {
+    let text = read(&root().join("docs/maps.md"));
+    let lines =
+        text.lines().skip_while(|line| !line.starts_with("/sys/fs/bpf/fief/")).take_while(|line| *line != "```");
+    // the rest of what they are has more before it
+    let lines = lines.filter(|line| !line.starts_with(&" ".repeat(40)));
+    let names = lines.flat_map(|line| line.trim_start().split("  ").next().unwrap_or_default().split(", "));
+    let named: Vec<_> = names.map(|name| shape(name.trim_start_matches("/sys/fs/bpf/fief/"), '<', '>')).collect();
+    let kept = kept();
+    assert!(kept.len() > 30, "what the sources name is not found there: {kept:?}");
+    let below =
+        |name: &str, kept: &str| name.strip_prefix(kept).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let missing: Vec<_> = kept.iter().filter(|kept| !named.iter().any(|name| below(name, kept))).collect();
+    let gone: Vec<_> = named.iter().filter(|name| !kept.iter().any(|kept| below(name, kept))).collect();
     assert!(missing.is_empty() && gone.is_empty(), "docs/maps.md lacks {missing:?}, and names {gone:?}");
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
@@ -81,6 +82,14 @@ impl Applied {
 /// Requests of an old queue whose clients hear of it by their own timeouts.
 fn stuck(requests: u32) -> String {
     format!("{requests} requests that waited could not go on: no interface that they could go by is guarded")
+}
+
+/// Between the scheduler of the version before and this one's.
+fn gap(unscheduled: Duration) -> String {
+    let ms = unscheduled.as_secs_f64() * 1e3;
+    format!(
+        "the kernel has no exchange of schedulers: its own had the CPUs for {ms:.1} ms, until this version's took over"
+    )
 }
 
 /// A policy that has come into force.
@@ -167,6 +176,7 @@ impl Fief {
         self.refuse_elsewhere(options.here)?;
         let lost = if fresh { Vec::new() } else { self.lost_homes(policy)? };
         homes::refuse_lost(&lost, &options.let_go)?;
+        let mut unscheduled = None;
         if fresh {
             let default = Config::default();
             let config = Config {
@@ -177,7 +187,7 @@ impl Fief {
             open::install(self.pins(), &config)?;
         } else if table::control(self.pins())?.build != fief_bpf::build() {
             // another version's programs: this one's take over, and the containers go on
-            upgrade::upgrade(self.pins())?;
+            unscheduled = upgrade::upgrade(self.pins())?.unscheduled;
             self.attach_orders_again()?;
         }
         let applied = self.swap(policy, Source { text, file: options.file.as_deref() }, &lost);
@@ -186,6 +196,7 @@ impl Fief {
             let _ = self.remove_all();
         }
         let mut applied = applied?;
+        applied.note(unscheduled.map(gap).into_iter().collect());
         applied.told("the next `fief run` may take it down", self.forget_dead_run());
         if !fresh {
             applied.swept(self.sweep_gone());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cgroup2 hierarchy, which has the hooks of managed units; here is its membership. What divides the CPU is in `groups`.
 
+mod removal;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,11 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use fief_bpf::{Context, Error, ErrorKind, Result, process};
-use nix::errno::Errno;
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+
+pub use removal::{remove, remove_empty, remove_top};
 
 use crate::mount_table;
 
@@ -64,7 +65,7 @@ pub fn own(scope: &str) -> Result<PathBuf> {
 /// was killed in remove() may have left it frozen.
 pub fn create(path: &Path) -> Result<()> {
     fs::create_dir_all(path).context(|| format!("cannot make the cgroup {}", path.display()))?;
-    path.ancestors().take(2).for_each(|folder| set_frozen(folder, false));
+    path.ancestors().take(2).for_each(|folder| removal::set_frozen(folder, false));
     Ok(())
 }
 
@@ -211,96 +212,6 @@ pub fn children(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// How often a cgroup is tried that processes fork in, or end in, and for how long between.
-const ATTEMPTS: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(10);
-/// From which attempt on its processes stand still until they are moved: those that keep forking are caught late or never (on two CPUs
-/// a round over 150 of them takes seconds). Not the first, since a system call that is waited in may fail then (EINTR).
-const STILL_FROM: u32 = 1;
-
-/// Removes a cgroup of ours with those below; processes that are still in it go to `top`, the root of its hierarchy, and go on there.
-pub fn remove(path: &Path, top: &Path) -> Result<()> {
-    for child in children(path) {
-        remove(&child, top)?;
-    }
-    // nobody ends this meanwhile but by SIGKILL: create() thaws what that leaves
-    let mut before = SigSet::empty();
-    let blocked = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before)).is_ok();
-    let removed = remove_one(path, top);
-    if removed.is_err() {
-        set_frozen(path, false);
-    }
-    if blocked {
-        // it takes what it gave
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-    }
-    removed
-}
-
-fn remove_one(path: &Path, top: &Path) -> Result<()> {
-    let what = || format!("cannot remove the cgroup {}", path.display());
-    for attempt in 0..ATTEMPTS {
-        match fs::remove_dir(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => {}
-            done => return done.context(what),
-        }
-        if attempt == STILL_FROM && !processes(path).contains(&std::process::id().cast_signed()) {
-            set_frozen(path, true);
-        }
-        empty(path, top);
-        std::thread::sleep(PAUSE);
-    }
-    let remedy = format!("end what runs in it ({}/cgroup.procs), and try again", path.display());
-    fs::remove_dir(path).context(what).map_err(|e| e.remedy(remedy))
-}
-
-/// A process that is moved to a cgroup that is not frozen goes on. Version 1 has no such file.
-fn set_frozen(path: &Path, frozen: bool) {
-    // without it forks are only harder to catch
-    let _ = fs::OpenOptions::new()
-        .write(true)
-        .open(path.join("cgroup.freeze"))
-        .and_then(|mut file| file.write_all(if frozen { b"1" } else { b"0" }));
-}
-
-/// What a process forked while it was moved is found the next time.
-fn empty(path: &Path, top: &Path) {
-    for pid in processes(path) {
-        // a process that ended meanwhile is as good as moved
-        let _ = join(top, pid);
-    }
-}
-
-/// Removes a cgroup of ours with those below, unless somebody stays in one of them; whether it is gone. Who is about to end has a moment
-/// for it, and what is beside one that stays goes all the same.
-pub fn remove_empty(path: &Path) -> Result<bool> {
-    for _ in 0..ATTEMPTS {
-        if remove_where_nobody_is(path)? {
-            return Ok(true);
-        }
-        std::thread::sleep(PAUSE);
-    }
-    Ok(false)
-}
-
-fn remove_where_nobody_is(path: &Path) -> Result<bool> {
-    for child in children(path) {
-        remove_where_nobody_is(&child)?;
-    }
-    match fs::remove_dir(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(false),
-        done => done.context(|| format!("cannot remove the cgroup {}", path.display())).map(|()| true),
-    }
-}
-
-/// Removes the folder of all scopes below the root of a hierarchy once the last one is gone.
-pub fn remove_top(top: &Path) {
-    // it is not empty while another scope lives
-    let _ = fs::remove_dir(top.join("fief"));
-}
-
 /// The path in the unified hierarchy, of what /proc/PID/cgroup says. It is bytes: who makes a cgroup names it.
 pub fn in_unified(text: &[u8]) -> Option<&[u8]> {
     text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))
@@ -343,7 +254,7 @@ mod tests {
     use std::cell::RefCell;
     use std::process::{Command, Stdio};
 
-    use fief_testkit::{Cgroup, Feature, require, wait_until};
+    use fief_testkit::{Cgroup, Feature, require};
 
     use super::*;
 
@@ -371,27 +282,6 @@ mod tests {
         if own != top {
             assert_eq!(found, HashMap::from([(id, own)]));
         }
-    }
-
-    #[test]
-    fn who_cannot_be_moved_stands_still_meanwhile_and_goes_on() {
-        if !require(Feature::Cgroup2) {
-            return;
-        }
-        let deadline = Duration::from_secs(20);
-        let cgroup = Cgroup::new("still").expect("a cgroup");
-        let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
-        cgroup.add(cat.id()).expect("it runs");
-        let events = || fs::read_to_string(cgroup.path().join("cgroup.events")).expect("version 2");
-        std::thread::scope(|scope| {
-            let removed = scope.spawn(|| remove(cgroup.path(), &cgroup.path().join("nowhere")));
-            wait_until(deadline, || events().contains("frozen 1")).expect("it is frozen");
-            let error = removed.join().expect("no panic").expect_err("somebody is in it");
-            assert!(error.advice().is_some());
-        });
-        wait_until(deadline, || events().contains("frozen 0")).expect("it is thawed");
-        drop(cat.stdin.take());
-        cat.wait().expect("it ends");
     }
 
     #[test]
@@ -474,25 +364,5 @@ mod tests {
         assert_eq!(there, both);
         assert_eq!(refused.expect_err("there is no such cgroup").kind(), ErrorKind::NotFound);
         assert!(without_end.expect_err("there are ever more").to_string().contains("fork faster"));
-    }
-
-    #[test]
-    fn who_is_in_a_cgroup_keeps_it() {
-        if !require(Feature::Cgroup2) {
-            return;
-        }
-        let cgroup = Cgroup::new("kept").expect("a cgroup");
-        let [kept, empty] = ["kept/server", "empty/server"].map(|below| cgroup.path().join(below));
-        [&kept, &empty].into_iter().for_each(|folder| fs::create_dir_all(folder).expect("made"));
-        let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
-        join(&kept, cat.id().cast_signed()).expect("it runs");
-        let removed = remove_empty(cgroup.path());
-        let there = [&kept, &empty].map(|folder| folder.exists());
-        let own = processes(&kept);
-        drop(cat.stdin.take());
-        cat.wait().expect("it ends");
-        assert!(!removed.expect("no error"));
-        assert_eq!((there, own), ([true, false], vec![cat.id().cast_signed()]));
-        assert!(remove_empty(cgroup.path()).expect("nobody is in it") && !cgroup.path().exists());
     }
 }

@@ -26,7 +26,7 @@ use crate::Fief;
 use crate::charge::now_ns;
 
 /// A thread counts until its last switch, which comes a moment after its end was told.
-const ENDS_WITHIN: Duration = Duration::from_millis(200);
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Whether a policy needs it, whatever is managed.
 pub(crate) fn goes_by_time(policy: &Policy) -> bool {

@@ -13,10 +13,14 @@ use crate::Fief;
 use crate::firewall::{self, Firewall};
 use crate::listening::{self, Listening};
 use crate::namespace::Namespace;
-use crate::sysctls::{COOKIES, ROUTES, TIMESTAMPS, WANTED, file, read};
+use crate::sysctls::{COOKIES, LOOPBACK_QUEUES, ROUTES, TIMESTAMPS, WANTED, file, read};
 
 const RECEIVE_MAX: &str = "net.core.rmem_max";
 const TCP_RECEIVE: &str = "net.ipv4.tcp_rmem";
+
+/// What to do where a sysctl of [`LOOPBACK_QUEUES`] cannot be set.
+const NO_QUEUE_AT_LOOPBACK: &str = "without it the kernel drops what comes out of a queue at lo; set it to 1 by other means, leave lo out of \
+     [front].interfaces, or write queue = false";
 
 /// How the listeners of a policy are admitted on this machine.
 #[derive(Debug, Default)]
@@ -76,6 +80,12 @@ impl Fief {
             notes.push(format!(
                 "answers of the front door go back where the requests come from, whatever routes say: {error}"
             ));
+        }
+        if policy.queues_at_loopback() {
+            self.set_sysctls(netns.known, &LOOPBACK_QUEUES).map_err(|e| e.remedy(NO_QUEUE_AT_LOOPBACK))?;
+            sysctls.extend(LOOPBACK_QUEUES);
+            let names = LOOPBACK_QUEUES.map(|(name, _)| name).join(" and ");
+            notes.push(format!("{names} are 1: without them the kernel drops what comes out of a queue at lo"));
         }
         if kernel || plan_multipath && !found.is_empty() {
             self.set_sysctls(netns.known, &WANTED)?;

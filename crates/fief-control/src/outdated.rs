@@ -10,7 +10,7 @@ use fief_policy::{Handshake, Listener, Policy};
 use crate::handshake::{choose, multipath, multipath_note};
 use crate::listening::{self, Listening};
 use crate::names::Names;
-use crate::sysctls::{COOKIES, read};
+use crate::sysctls::{COOKIES, LOOPBACK_QUEUES, read};
 use crate::{Fief, front, namespace};
 
 /// Of a guard that holds connections: it admits, and does more than watch.
@@ -98,6 +98,14 @@ fn since(policy: &Policy, made: &Made) -> Vec<String> {
     let cookies = read(COOKIES).unwrap_or_default();
     if ours && cookies == "0" || kernels && cookies != "2" {
         said.push(format!("{COOKIES} is {cookies} now: the kernel no longer takes every connection that is admitted"));
+    }
+    if policy.queues_at_loopback() {
+        for (name, wanted) in LOOPBACK_QUEUES {
+            let now = read(name).unwrap_or_default();
+            if now != wanted {
+                said.push(format!("{name} is {now} now: the kernel drops what comes out of a queue at lo"));
+            }
+        }
     }
     for sentence in &mut said {
         sentence.push_str("; apply the policy again");

@@ -108,6 +108,9 @@ pub struct QueueView {
     pub too_long: u64,
     /// Monitor mode: requests that would have waited.
     pub would_wait: u64,
+    /// Requests that the server got without a place: there was no room to know of it when they end.
+    #[serde(default)]
+    pub uncounted: u64,
     /// In the order in which they are served.
     pub classes: Vec<QueueClassView>,
 }
@@ -231,6 +234,7 @@ impl Fief {
             memory: queue.kept,
             too_long: queue.too_long,
             would_wait: queue.would_wait,
+            uncounted: queue.uncounted,
             classes: queue
                 .class
                 .iter()

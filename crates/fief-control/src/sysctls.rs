@@ -26,6 +26,16 @@ pub(crate) const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")]
 pub(crate) const ROUTES: [(&str, &str); 2] =
     [("net.ipv4.conf.lo.forwarding", "1"), ("net.ipv6.conf.lo.forwarding", "1")];
 
+/// What a queue at the loopback wants. Other packets there bear the route that they were sent by; what comes out of a queue is a copy
+/// without one. Of IPv4 the kernel drops such a packet as a martian where its source is an address of the machine's own
+/// (accept_local), or one of its addresses is of 127.0.0.0/8 (route_localnet).
+///
+/// Neither lets a neighbour in: for a packet of a wire the kernel goes by the interface that it came in at, and by `all`, and both stay as
+/// they are. At lo itself a packet without a route comes from a process that may send raw packets, which can send the same one with a
+/// route (IP_HDRINCL), or from a program that redirects there.
+pub const LOOPBACK_QUEUES: [(&str, &str); 2] =
+    [("net.ipv4.conf.lo.accept_local", "1"), ("net.ipv4.conf.lo.route_localnet", "1")];
+
 /// The kernel takes a cookie that it has made for less (MAX_SYNCOOKIE_AGE: two minutes).
 const COOKIE_LIFE: Duration = Duration::from_secs(128);
 
@@ -214,7 +224,8 @@ fn give_back(netns: Known, values: &[(String, String)]) -> Result<()> {
 }
 
 fn is_ours(name: &str) -> bool {
-    WANTED.iter().chain(&ROUTES).any(|(own, wanted)| *own == name && read(name).is_ok_and(|now| now == *wanted))
+    let mut all = WANTED.iter().chain(&ROUTES).chain(&LOOPBACK_QUEUES);
+    all.any(|(own, wanted)| *own == name && read(name).is_ok_and(|now| now == *wanted))
 }
 
 pub(crate) fn file(name: &str) -> PathBuf {
@@ -336,6 +347,26 @@ mod tests {
             namespace.sysctl(name, wanted).expect("set");
         }
         namespace.run(set).expect("in the namespace").expect("nothing is to be changed");
+    }
+
+    #[test]
+    fn a_queue_at_the_loopback_whose_sysctls_cannot_be_set_is_refused() {
+        let Some((noting, namespace)) = noting("atlo") else { return };
+        let Noting(fief) = &noting;
+        let text = "version = 1\n[front]\ninterfaces = [\"lo\"]\nhandshake = \"own\"\n[container.a]\n[listener.web]\n\
+                    address = \"127.0.0.1:80\"\nqueue = true\n[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n";
+        let policy = fief_policy::parse(text, "p").unwrap_or_else(|errors| panic!("{errors}"));
+        let prepare =
+            || fief.prepare_handshake(&policy, &Namespace::of_caller().expect("a namespace"), &mut Vec::new());
+        let refused = namespace.run(|| {
+            make_read_only();
+            prepare().map(drop)
+        });
+        let error = refused.expect("in the namespace").expect_err("they cannot be set");
+        assert!(error.to_string().contains(LOOPBACK_QUEUES[0].0), "{error}");
+        assert!(error.advice().is_some_and(|advice| advice.contains("queue = false")), "{error}");
+        let set = namespace.run(|| prepare().map(|plan| plan.sysctls)).expect("in the namespace").expect("they can");
+        assert!(LOOPBACK_QUEUES.iter().all(|(name, _)| set.contains(name)), "{set:?}");
     }
 
     #[test]

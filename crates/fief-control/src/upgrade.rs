@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Another version of Fief takes over the installation in force, without a gap.
+//! Another version of Fief takes over the installation in force, without a gap but the scheduler's.
 
 use fief_bpf::upgrade::{self, Upgraded};
 use fief_bpf::{Result, ingress, open};

@@ -87,16 +87,16 @@ impl Words {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
     use crate::{ContainerView, SchedulerView, Snapshot, UnitView};
 
-    fn snapshot() -> Snapshot {
+    pub(crate) fn container() -> ContainerView {
         let attributes = fief::Attributes::from(fief::abi::fief_attributes { weight: 100, ..Default::default() });
-        let container = ContainerView {
+        ContainerView {
             path: "shop".into(),
             id: 8,
             generation: 3,
@@ -113,11 +113,14 @@ mod tests {
             children: 0,
             attributes,
             usage: fief::Usage::of_counters(std::array::from_fn(|at| at as u64 * 1_000)),
-        };
+        }
+    }
+
+    fn snapshot() -> Snapshot {
         Snapshot {
             taken_ns: 5,
             cpus: 2,
-            containers: vec![container],
+            containers: vec![container()],
             system_kinds: vec![("hardirq", 7)],
             failures: vec![("table_full", 1)],
             units: vec![UnitView { cgroup: None, container: "shop".into() }],

@@ -3,14 +3,24 @@
 
 use std::process::Command;
 
+use fief_testkit::require_if;
+
+/// What make says of a program that could have no network namespace (`LEFT_OUT` in shim/tests/network.h).
+const LEFT_OUT: &str = "Error 77";
+
 fn make(goal: &str) {
     let output = Command::new("make")
         .args(["--silent", "-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../../shim"), goal])
         .arg(format!("OUT={}", env!("CARGO_TARGET_TMPDIR")))
         .env_remove("MAKEFLAGS")
+        .env("LC_ALL", "C")
         .output()
         .expect("make is there, since the build needs it");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let passed = output.status.success();
+    if require_if("netns", passed || !said.contains(LEFT_OUT), false) {
+        assert!(passed, "{said}");
+    }
 }
 
 #[test]

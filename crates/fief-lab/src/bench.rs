@@ -59,7 +59,7 @@ impl Bench {
     pub fn first(&self) -> Result<Option<First>> {
         match self {
             Bench::Link(_) => Ok(None),
-            Bench::Loopback(_) => Ok(set_fifo(0, FIFO).map(|()| Some(First))?),
+            Bench::Loopback(_) => First::take().map(Some),
         }
     }
 }
@@ -67,6 +67,14 @@ impl Bench {
 /// Of the thread that took it.
 #[derive(Debug)]
 pub struct First;
+
+impl First {
+    /// For what this thread starts too.
+    pub fn take() -> Result<First> {
+        set_fifo(0, FIFO)?;
+        Ok(First)
+    }
+}
 
 impl Drop for First {
     fn drop(&mut self) {

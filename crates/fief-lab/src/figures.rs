@@ -23,8 +23,8 @@ impl Bound {
 impl std::fmt::Display for Bound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Bound::AtMost(most) => write!(f, "<= {most}"),
-            Bound::AtLeast(least) => write!(f, ">= {least}"),
+            Bound::AtMost(most) => write!(f, "<= {}", round(*most)),
+            Bound::AtLeast(least) => write!(f, ">= {}", round(*least)),
         }
     }
 }

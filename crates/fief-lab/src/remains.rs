@@ -8,6 +8,10 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::precedence;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// By then those have ended, too, whom the end of a lab ends.
+const AFTER_LAB: Duration = Duration::from_millis(200);
 
 /// The guard of a running lab, and the folder for its files, which goes with this.
 #[derive(Debug)]
@@ -68,6 +72,7 @@ pub fn guard_main(arguments: &[String]) -> Result<()> {
     if let Some(nice) = nice {
         precedence::set_session(nice);
     }
+    std::thread::sleep(AFTER_LAB);
     sweep();
     Ok(())
 }

@@ -217,6 +217,10 @@ impl Reading<'_> {
         if method == b"PRI" && target[0] == b'*' && version == b"HTTP/2.0" {
             return Err(Unread::Http2);
         }
+        // Where words are parted at spaces alone it is of the target, and the line is answered at its end (HTTP/0.9).
+        if gap.last() != Some(&b' ') {
+            return Err(Unread::Malformed);
+        }
         self.version(version)
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn read(
         let waits = classes >= 2
             && !forward
             && at.is_none_or(|at| queue::is_default(&view, at, accepts))
-            && !front.interfaces.iter().any(|name| name == "lo");
+            && !front.guards_loopback();
         let guarding = Guarding::read(&view, isolation, waits, findings);
         queue::check_order(&view, guarding.queue, accepts, findings);
         let of_clients = rules.iter().map(|rule| (&rule.container, &rule.queue));

@@ -47,6 +47,12 @@ impl Policy {
         [self.mode, listener.mode].contains(&Mode::Monitor)
     }
 
+    /// Whether requests of IPv4 may wait in a queue at the loopback.
+    pub fn queues_at_loopback(&self) -> bool {
+        let waits = |listener: &Listener| listener.queue.is_some() && listener.has_ipv4() && !self.watches(listener);
+        self.front.guards_loopback() && self.listeners.iter().any(waits)
+    }
+
     /// Whether what it says of the CPU needs somebody who holds it: a scheduler that knows containers, or cgroups. Priorities alone
     /// do not: they order accepting and serving without.
     pub fn wants_enforcer(&self) -> bool {
@@ -109,6 +115,11 @@ pub enum Unguarded {
 }
 
 impl Front {
+    /// Whether connections of the machine to itself pass the door.
+    pub fn guards_loopback(&self) -> bool {
+        self.interfaces.iter().any(|name| name == "lo")
+    }
+
     /// Whether connections to the listener that came in where nothing guards are refused; `None`: they are expected.
     pub fn refuses_unguarded(&self, listener: &Listener) -> Option<bool> {
         match self.unguarded {

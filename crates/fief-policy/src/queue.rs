@@ -106,7 +106,8 @@ pub const SERVER_SPEAKS_FIRST: [(u16, &str); 14] = [
 ];
 
 /// Whether a listener of several classes that says nothing of a `queue` has one: not where it says how else its classes reach the
-/// server (`accepts`: a rule says `accept`), or lets connections in before their request; nor at the loopback, where the kernel refuses what comes out of one.
+/// server (`accepts`: a rule says `accept`), or lets connections in before their request; nor at the loopback, where the door is only if
+/// the policy says so, and a queue changes sysctls.
 pub(crate) fn is_default(listener: &View<'_, '_>, at: (SocketAddr, u16), accepts: bool) -> bool {
     let (address, last_port) = at;
     let speaks_first = |port: u16| SERVER_SPEAKS_FIRST.iter().any(|(first, _)| *first == port);

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Long enough for a server that starts on a busy core.
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(60);
 
 /// One HTTP/1.0 request from inside the namespace; the whole response.
 pub fn get(namespace: &NetNs, server: SocketAddr, path: &str) -> Result<String> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const EVERY_PROTOCOL: u16 = 3; // ETH_P_ALL
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 /// For a full queue.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub struct Wire {

@@ -286,7 +286,7 @@ pub const FIEF_REQUEST_REFUSED: fief_reason = 12;
 pub const FIEF_REQUEST_RATE: fief_reason = 13;
 /// above the rule's CPU time per second
 pub const FIEF_REQUEST_CPU: fief_reason = 14;
-/// requests of a connection that is older than the guard: not ruled
+/// no longer counted (FIEF_PASSED_OTHER, FIEF_REFUSED_OTHER are); keeps its number
 pub const FIEF_REQUEST_UNTRACKED: fief_reason = 15;
 // receive in a thread of the class
 /// the queue of the thread is full: discarded before any protocol work

@@ -44,8 +44,8 @@ pub struct Notice {
 ///
 /// A server that is flooded can put the flood behind everything else, without privilege. The network gets a listening
 /// socket of its own, and the server accepts from that one when no other has a connection: that order is the server's
-/// doing. The priority is kept for programs that order by it; until CPU priorities are enforced, it takes no CPU time from
-/// anybody. `examples/isolating.rs` is such a server as a whole.
+/// doing. The priority orders the CPU time of threads while Fief's scheduler is on, and nothing else. `examples/isolating.rs` is
+/// such a server as a whole.
 ///
 /// ```no_run
 /// use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -68,9 +68,9 @@ reasons! {
     RequestRate = FIEF_REQUEST_RATE, "request-rate", "requests above the rate of their rule";
     /// `request-cpu`
     RequestCpu = FIEF_REQUEST_CPU, "request-cpu", "requests above the CPU time of their rule";
-    /// `request-untracked`
+    /// `request-untracked`: no longer counted; such requests are `passed-other` or `refused-other`
     RequestUntracked = FIEF_REQUEST_UNTRACKED, "request-untracked",
-        "later requests whose begin is not known: they keep the class of the connection";
+        "no longer counted: later requests whose begin is not known are passed-other or refused-other";
     /// `lane-full`
     LaneFull = FIEF_LANE_FULL, "lane-full", "packets discarded because the receive thread of their class lags behind";
     /// `answer-unrouted`

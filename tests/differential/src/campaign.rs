@@ -122,6 +122,14 @@ pub struct Tally {
     pub silent: u64,
 }
 
+impl Tally {
+    /// Exchanges through Fief that began: each is one of these.
+    pub fn exchanges(&self) -> u64 {
+        let failures = self.let_round + self.refused_wrongly;
+        self.passed + self.held + self.unserved + failures + self.read_otherwise + self.unsteady
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Trial {
     kind: Kind,
@@ -139,7 +147,8 @@ enum Leg {
     Through,
     Open,
     Again(u32),
-    /// To the server of this place among the campaign's: it may read the refused resource there.
+    /// One of [`valid::doubtful`] goes to one of the campaign's servers, which may read the refused resource there. The number
+    /// is that of the pair: each server gets the first one, then each the second one.
     Other(usize),
 }
 
@@ -160,6 +169,8 @@ pub struct Campaign<'a> {
     alone: VecDeque<Trial>,
     under_way: usize,
     growth: Option<Growth<'a>>,
+    /// Not where a queue lets one request in: a slow one takes the time of those behind it.
+    may_be_slow: bool,
     pub findings: Vec<Finding>,
     pub tallies: BTreeMap<Kind, Tally>,
 }
@@ -176,19 +187,27 @@ impl<'a> Campaign<'a> {
             alone: VecDeque::new(),
             under_way: 0,
             growth: None,
+            may_be_slow: !stage.is_queued,
             findings: vec![],
             tallies,
         }
     }
 
-    /// Every seed to every server, in every position, at every guarded port.
+    /// Every seed to every server, in every position, at every guarded port. Later ones also slowly: a server that answers before
+    /// it has the whole request may be overtaken by a client that sends the rest at once. A first one comes whole.
     pub fn with_seeds(mut self, seeds: &[Seed]) -> Campaign<'a> {
+        let has_slow = self.speech == Speech::Heads && self.may_be_slow;
         for seed in seeds {
-            let planned = Arc::new((Origin::Seed(seed.name.clone()), seed.case.clone()));
+            let plan = |slow| Arc::new((Origin::Seed(seed.name.clone()), Case { slow, ..seed.case.clone() }));
+            let planned = plan(false);
+            let slowly = has_slow.then(|| plan(true));
             for &kind in &self.kinds.clone() {
                 for &port in self.speech.ports() {
                     for &position in self.speech.positions() {
                         self.plan(kind, port, position, planned.clone());
+                    }
+                    if let Some(slowly) = &slowly {
+                        self.plan(kind, port, Position::Later, slowly.clone());
                     }
                 }
                 self.tally(kind).cases += 1;
@@ -268,7 +287,7 @@ impl Work for Campaign<'_> {
         self.under_way += 1;
         let (kind, port) = match trial.leg {
             Leg::Open => (trial.kind, trial.port.open()),
-            Leg::Other(at) => (self.kinds[at], trial.port.open()),
+            Leg::Other(at) => (self.kinds[at % self.kinds.len()], trial.port.open()),
             Leg::Through | Leg::Again(_) => (trial.kind, trial.port),
         };
         let opening = if trial.position == Position::Later { OPENING.into() } else { vec![] };
@@ -276,18 +295,18 @@ impl Work for Campaign<'_> {
         let (behind, until) = if self.speech == Speech::Heads { (LAST, MARKER) } else { ("", RESOURCE) };
         let case = &trial.planned.1;
         let (bytes, pieces) = match trial.leg {
-            Leg::Other(_) => valid::doubtful(case).pieces(behind.as_bytes()),
+            Leg::Other(at) => valid::doubtful(case)[at / self.kinds.len()].pieces(behind.as_bytes()),
             _ => case.pieces(behind.as_bytes()),
         };
+        let slow = case.slow && self.may_be_slow;
         let shut = match trial.leg {
-            // HAProxy drops requests that come together with the end of the stream, at times.
-            Leg::Again(_) if trial.planned.1.ends => Shut::WhenQuiet,
-            _ if trial.planned.1.ends => Shut::AtOnce,
-            Leg::Again(_) => Shut::Never,
+            // Elsewhere the end waits: a slow case's as its marker would, and HAProxy drops requests that come together with it.
+            Leg::Through | Leg::Open if case.ends && !slow => Shut::AtOnce,
+            Leg::Again(_) if !case.ends => Shut::Never,
             _ => Shut::WhenQuiet,
         };
         let server = Stage::address(kind, port);
-        Some((trial, Job { server, opening, opened: PLAIN, bytes, pieces, shut, until }))
+        Some((trial, Job { server, opening, opened: PLAIN, bytes, pieces, slow, shut, until }))
     }
 
     fn done(&mut self, mut trial: Trial, outcome: Outcome) {
@@ -351,25 +370,30 @@ impl Campaign<'_> {
             trial.leg = Leg::Again(count + 1);
             self.queue.push_front(trial);
         } else {
-            trial.leg = Leg::Other(0);
-            self.queue.push_front(trial);
+            self.go_to_other(trial, 0);
         }
     }
 
     /// One policy holds for every server, and Fief does not know which one it stands before: the other ones say whether the
     /// refusal has a reason.
-    fn went_to_other(&mut self, mut trial: Trial, at: usize, outcome: &Outcome) {
-        let requests = valid::doubtful_requests(&trial.planned.1);
-        let answers = outcome.count(PLAIN) + outcome.count(REFUSED);
-        // What is read as a request where none is, and is none that everybody reads alike.
-        let is_more = answers > requests && !valid::holds_requests(&trial.planned.1.bytes);
-        if self.speech == Speech::Heads && (outcome.has(REFUSED) || is_more) {
-            self.tally(trial.kind).read_otherwise += 1;
-        } else if self.speech == Speech::Heads && at + 1 < self.kinds.len() {
-            trial.leg = Leg::Other(at + 1);
+    fn go_to_other(&mut self, mut trial: Trial, at: usize) {
+        // None of a hello.
+        if at < valid::doubtful(&trial.planned.1).len() * self.kinds.len() {
+            trial.leg = Leg::Other(at);
             self.queue.push_front(trial);
         } else {
             self.find(&trial, Wrong::RefusedWrongly);
+        }
+    }
+
+    fn went_to_other(&mut self, trial: Trial, at: usize, outcome: &Outcome) {
+        let answers = outcome.count(PLAIN) + outcome.count(REFUSED);
+        // What is read as a request where none is, and is none that everybody reads alike.
+        let is_more = answers > 1 && !valid::holds_requests(&trial.planned.1.bytes);
+        if outcome.has(REFUSED) || is_more {
+            self.tally(trial.kind).read_otherwise += 1;
+        } else {
+            self.go_to_other(trial, at + 1);
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client with many connections at a time, one thread, one epoll. It sends bytes as they are, in the pieces that are
-//! asked for, each by a call of its own and others' pieces between, and then the end of the stream.
+//! asked for, each by a call of its own and others' pieces between, and then the end of the stream. Between the pieces of a
+//! slow job it waits.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -18,6 +19,10 @@ use nix::sys::socket::{
 const MOST_KEPT: usize = 1 << 16;
 /// After so long nothing more is expected of a server that has not seen the end of the stream.
 const QUIET: Duration = Duration::from_millis(200);
+/// Between the pieces of a slow job; a server that takes what it has for a request answers by then.
+const PACE: Duration = Duration::from_millis(20);
+/// How often what time alone brings about is looked for.
+const SWEEP: Duration = Duration::from_millis(5);
 const CLIENTS: u32 = 700;
 /// Of /24: clients of one network share the room for half heads.
 const NETWORKS: u32 = 100;
@@ -33,6 +38,8 @@ pub struct Job {
     pub bytes: Vec<u8>,
     /// Ends of the pieces, ascending; the last one is the bytes' end.
     pub pieces: Vec<usize>,
+    /// Each piece but the first waits until the server has had time for those before it.
+    pub slow: bool,
     pub shut: Shut,
     /// The exchange is over once an answer holds this.
     pub until: &'static str,
@@ -95,6 +102,8 @@ struct Connection<T> {
     sent: usize,
     opened: bool,
     opening_sent: usize,
+    /// Until when the next piece of a slow job waits.
+    rests_until: Option<Instant>,
     deadline: Instant,
     /// When something happened last.
     moved: Instant,
@@ -108,6 +117,7 @@ pub fn perform<W: Work>(work: &mut W, at_once: usize, patience: Duration) -> nix
     let mut events = vec![EpollEvent::empty(); 256];
     let mut begun = 0_u32;
     let mut swept = Instant::now();
+    let tick = EpollTimeout::try_from(SWEEP).expect("a few milliseconds");
     loop {
         while open.len() < at_once {
             let Some((ticket, job)) = work.next() else { break };
@@ -117,6 +127,7 @@ pub fn perform<W: Work>(work: &mut W, at_once: usize, patience: Duration) -> nix
             epoll.add(&stream, EpollEvent::new(interest, stream.as_raw_fd() as u64))?;
             let opened = job.opening.is_empty();
             let now = Instant::now();
+            let rests = if job.slow { 2 * PACE * job.pieces.len() as u32 } else { Duration::ZERO };
             let connection = Connection {
                 ticket,
                 job,
@@ -124,7 +135,8 @@ pub fn perform<W: Work>(work: &mut W, at_once: usize, patience: Duration) -> nix
                 sent: 0,
                 opened,
                 opening_sent: 0,
-                deadline: now + patience,
+                rests_until: None,
+                deadline: now + patience + rests,
                 moved: now,
                 is_shut: false,
                 stream,
@@ -134,7 +146,7 @@ pub fn perform<W: Work>(work: &mut W, at_once: usize, patience: Duration) -> nix
         if open.is_empty() {
             return Ok(());
         }
-        let count = match epoll.wait(&mut events, EpollTimeout::from(50_u8)) {
+        let count = match epoll.wait(&mut events, tick) {
             Err(Errno::EINTR) => 0,
             count => count?,
         };
@@ -145,9 +157,18 @@ pub fn perform<W: Work>(work: &mut W, at_once: usize, patience: Duration) -> nix
                 finish(work, open.remove(&fd).expect("it was there"), end);
             }
         }
-        if swept.elapsed() > QUIET / 4 {
-            swept = Instant::now();
-            open.values_mut().for_each(|connection| connection.shut_when_quiet(swept));
+        if swept.elapsed() >= SWEEP {
+            let now = Instant::now();
+            let stood_still = now - swept > QUIET / 2;
+            swept = now;
+            for connection in open.values_mut() {
+                if stood_still {
+                    // so may the servers: what they have not answered yet is not all that they say
+                    connection.moved = now;
+                }
+                connection.go_on(&epoll, swept)?;
+                connection.shut_when_quiet(swept);
+            }
             let late: Vec<i32> =
                 open.iter().filter(|(_, connection)| connection.deadline <= swept).map(|(fd, _)| *fd).collect();
             for fd in late {
@@ -221,9 +242,22 @@ impl<T> Connection<T> {
                     self.shut();
                 }
                 self.wait_for(epoll, EpollFlags::EPOLLIN)?;
+            } else if self.job.slow && self.sent == end {
+                self.rests_until = Some(Instant::now() + PACE);
+                // Else the room to write would wake it all the time.
+                self.wait_for(epoll, EpollFlags::EPOLLIN)?;
             }
         }
         Ok(None)
+    }
+
+    /// Lets the next piece of a slow job follow, once it has waited long enough.
+    fn go_on(&mut self, epoll: &Epoll, now: Instant) -> nix::Result<()> {
+        if self.rests_until.is_none_or(|until| until > now) {
+            return Ok(());
+        }
+        self.rests_until = None;
+        self.wait_for(epoll, EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT)
     }
 
     fn shut_when_quiet(&mut self, now: Instant) {

@@ -7,9 +7,13 @@
 //!
 //! - *let round*: a server served the refused resource through the guarded port;
 //! - *refused wrongly*: a head that RFC 9112 and the policy allow ([`valid`]) is served by the same server at an unguarded
-//!   port, and Fief refused it.
+//!   port, and Fief refused it, each of five times;
+//! - *read otherwise*: no failure, though refused as often. Another of the servers reads the refused resource in it, or a request
+//!   where none is, and one policy holds for all;
+//! - *unsteady*: refused once, and served when it was tried again.
 //!
-//! What is tried: the [`vector::seeds`], then what [`grow`] makes of them. What fails is made smaller ([`shrink`]) and
+//! What is tried: the [`vector::seeds`], then what [`grow`] makes of them. Some of it is sent slowly, so that a server which answers
+//! before it has the whole request is seen to do so. What fails is made smaller ([`shrink`]) and
 //! printed as a line for `seeds.txt`. The test is in `tests/`, `make fuzz` runs the same with more cases.
 
 pub mod campaign;
@@ -23,7 +27,7 @@ pub mod stage;
 pub mod valid;
 pub mod vector;
 
-pub use campaign::{Campaign, Finding, Speech, Wrong};
+pub use campaign::{Campaign, Finding, Speech, Tally, Wrong};
 pub use report::Report;
 pub use server::Kind;
 pub use stage::{Port, Position, Stage};

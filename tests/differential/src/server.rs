@@ -120,7 +120,7 @@ impl Server {
                 with("lighttpd", &["-D", "-f"], place("lighttpd.conf", include_str!("servers/lighttpd.conf")))
             }
             Kind::Node => with("node", &[], place("server.js", include_str!("servers/server.js"))),
-            Kind::Python => with("python3", &[], place("server.py", include_str!("servers/server.py"))),
+            Kind::Python => with(python(), &[], place("server.py", include_str!("servers/server.py"))),
             Kind::Go => {
                 let program = go_program(&place("server.go", include_str!("servers/server.go")));
                 let mut command = prepare(program.to_str().expect("a plain path"));
@@ -156,6 +156,13 @@ fn filled(kind: Kind, folder: &Path, text: &str) -> String {
         .replace("@MODULES@", "/usr/lib/apache2/modules")
         .replace("@USER@", user)
         .replace("@GROUP@", group)
+}
+
+/// That of the distribution, where another one comes first: to a later Python no version of HTTP has a sign, and what Debian's reads as a
+/// request would be one to no server here.
+fn python() -> &'static str {
+    let own = "/usr/bin/python3";
+    if Path::new(own).exists() { own } else { "python3" }
 }
 
 /// Built beside its source: the compiler's own cache makes the second time short.

@@ -61,5 +61,5 @@ fn left_out(case: &Case, at: usize, size: usize) -> Case {
     let moved = |&cut: &usize| if cut <= at { cut } else { at.max(cut.saturating_sub(size)) };
     let mut cuts: Vec<usize> = case.cuts.iter().map(moved).filter(|&cut| cut < bytes.len()).collect();
     cuts.dedup();
-    Case { bytes, cuts, ends: case.ends }
+    Case { bytes, cuts, ..*case }
 }

@@ -54,6 +54,8 @@ pub struct Stage {
     installation: Installation,
     pub topology: Topology,
     pub kinds: Vec<Kind>,
+    /// Requests wait in front of the servers.
+    pub is_queued: bool,
 }
 
 impl Stage {
@@ -85,7 +87,7 @@ impl Stage {
             })
         };
         let servers = kinds.iter().map(start).collect();
-        Some(Stage { _servers: servers, installation, topology, kinds })
+        Some(Stage { _servers: servers, installation, topology, kinds, is_queued: !queue.is_empty() })
     }
 
     /// How often each verdict fell, by its word.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `\r`, `\n`, `\t`, `\\`, `\xNN` stand for a byte, `\{5*text}` for a text five times, `\|` for a cut, and `\.` at the end
-//! says that nothing follows but the end of the stream, where otherwise a marker request does.
+//! says that nothing follows but the end of the stream, where otherwise a marker request does. `\~` at the end says that the
+//! pieces and the marker are sent slowly.
 
 use std::fmt::Write;
 
@@ -19,6 +20,8 @@ pub struct Case {
     pub cuts: Vec<usize>,
     /// No marker request follows.
     pub ends: bool,
+    /// Each piece, and the marker, waits until the server has had time for what is before it.
+    pub slow: bool,
 }
 
 /// A line of `seeds.txt`.
@@ -88,6 +91,7 @@ impl Case {
                 b'\\' | b'}' => self.bytes.push(escaped),
                 b'|' => self.cuts.push(self.bytes.len()),
                 b'.' => self.ends = true,
+                b'~' => self.slow = true,
                 b'x' => {
                     let digits = text.get(at..at + 2).and_then(|digits| std::str::from_utf8(digits).ok());
                     let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
@@ -136,16 +140,20 @@ impl Case {
         if self.ends {
             text.push_str("\\.");
         }
+        if self.slow {
+            text.push_str("\\~");
+        }
         text
     }
 
-    /// The pieces between the cuts, with these bytes behind the last one.
+    /// The pieces between the cuts, with these bytes behind the last one; of a slow case they are a piece of their own.
     pub fn pieces(&self, behind: &[u8]) -> (Vec<u8>, Vec<usize>) {
         let mut bytes = self.bytes.clone();
         if !self.ends {
             bytes.extend(behind);
         }
-        let mut cuts: Vec<usize> = self.cuts.iter().copied().filter(|&cut| cut > 0 && cut < bytes.len()).collect();
+        let all = self.cuts.iter().copied().chain(self.slow.then_some(self.bytes.len()));
+        let mut cuts: Vec<usize> = all.filter(|&cut| cut > 0 && cut < bytes.len()).collect();
         cuts.sort_unstable();
         cuts.dedup();
         cuts.push(bytes.len());
@@ -179,7 +187,7 @@ mod tests {
     #[test]
     fn a_case_is_read_as_it_was_written() {
         let all: Vec<u8> = (0..=255).chain([b'a'; 40]).collect();
-        let case = Case { bytes: all, cuts: vec![3, 260], ends: true };
+        let case = Case { bytes: all, cuts: vec![3, 260], ends: true, slow: true };
         assert_eq!(Case::read(&case.write()), Ok(case));
     }
 
@@ -187,6 +195,14 @@ mod tests {
     fn a_repeated_text_may_hold_cuts_and_others() {
         let case = Case::read("\\{2*a\\|\\{3*\\x00}}").unwrap();
         assert_eq!((case.bytes.as_slice(), case.cuts.as_slice()), (b"a\0\0\0a\0\0\0".as_slice(), [1, 5].as_slice()));
+    }
+
+    #[test]
+    fn what_follows_a_slow_case_is_a_piece_of_its_own() {
+        let pieces = |text| Case::read(text).unwrap().pieces(b"behind").1;
+        assert_eq!(pieces("a\\|bc"), [1, 9]);
+        assert_eq!(pieces("a\\|bc\\~"), [1, 3, 9]);
+        assert_eq!(pieces("a\\|bc\\.\\~"), [1, 3]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use fief_testkit::{Dice, alone};
 use fief_tests_differential::report::SHRUNK;
 use fief_tests_differential::vector::{self, Seed};
-use fief_tests_differential::{Campaign, Kind, Report, Speech, Stage, hello};
+use fief_tests_differential::{Campaign, Kind, Report, Speech, Stage, Tally, hello};
 
 /// Grown cases of all servers together; with the table more than 20,000.
 const HEADS: u64 = 20_000;
@@ -13,6 +13,8 @@ const HELLOS: u64 = 4000;
 const QUEUED: u64 = 4000;
 /// The same cases each time: a change fails by itself, not by the day. `make fuzz` throws others.
 const SEED: u64 = 15;
+/// Of so many exchanges, of all servers together, one may tell nothing: it was refused once and not again, or ended by patience alone.
+const TELLING: u64 = 1000;
 
 fn hold(stage: &Stage, speech: Speech, seeds: &[Seed], cases: u64) {
     let campaign = Campaign::new(stage, speech).with_seeds(seeds).with_growth(seeds, Dice::new(SEED), cases);
@@ -23,6 +25,11 @@ fn hold(stage: &Stage, speech: Speech, seeds: &[Seed], cases: u64) {
         assert_eq!(tally.unopened, 0, "{}: no answer to a plain request", kind.name());
     }
     assert_eq!(report.new_failures(), 0, "{report}");
+    let sum = |of: fn(&Tally) -> u64| report.tallies.values().map(of).sum::<u64>();
+    let exchanges = sum(Tally::exchanges);
+    for (what, count) in [("unsteady", sum(|tally| tally.unsteady)), ("silent", sum(|tally| tally.silent))] {
+        assert!(count * TELLING <= exchanges, "{count} of {exchanges} exchanges were {what}:\n{report}");
+    }
 }
 
 #[test]

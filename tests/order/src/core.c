@@ -392,42 +392,7 @@ __u32 core_charges(void)
 	return cpu.current_.id;
 }
 
-/* ---- sockets ---- */
-
-/* One of the running thread's: of TCP, or the end of a UNIX connection whose other end is socket `peer`. */
-void core_socket(__u32 number, bool accepted, __u32 peer)
-{
-	static struct unix_address name;
-	struct unix_sock *own = &sockets[number].own;
-	bool is_unix = peer < SOCKETS;
-
-	own->sk.__sk_common.skc_family = is_unix ? AF_UNIX : AF_INET;
-	own->sk.sk_type = SOCK_STREAM;
-	own->sk.sk_protocol = is_unix ? 0 : IPPROTO_TCP;
-	own->sk.sk_max_ack_backlog = accepted && !is_unix;
-	own->addr = accepted && is_unix ? &name : NULL;
-	own->peer = is_unix ? &sockets[peer].own.sk : NULL;
-}
-
-/* Its connection is of a client whose class is `id`; FIEF_NO_ID: of none. */
-void core_label(__u32 number, __u32 id)
-{
-	sockets[number].labelled = true;
-	sockets[number].label = (struct fief_label){
-	    .container = id == FIEF_NO_ID ? (struct fief_ref){id, 0} : own_ref(id),
-	    .listener = FIEF_NO_LISTENER,
-	};
-}
-
-void core_receive(__u32 number, int bytes)
-{
-	socket_event(&sockets[number].own.sk, true, bytes > 0);
-}
-
-void core_send(__u32 number)
-{
-	socket_event(&sockets[number].own.sk, false, false);
-}
+#include "clients.h"
 
 /* ---- what comes in between ---- */
 

@@ -30,7 +30,11 @@ unsafe extern "C" {
     fn core_socket(number: u32, accepted: bool, peer: u32);
     fn core_label(number: u32, id: u32);
     fn core_receive(number: u32, bytes: i32);
-    fn core_send(number: u32);
+    fn core_listener(number: u32, listener: u32);
+    fn core_received() -> u32;
+    fn core_send(number: u32, bytes: i32);
+    fn core_gather(to: u32, from: u32, receives: bool, ns: u64);
+    fn core_sums(id: u32, sums: *mut i64);
     fn core_reuse(id: u32);
     fn core_midst_request(at: u32, id: u32, preempted: bool);
     fn core_midst_end(at: u32, id: u32);
@@ -50,6 +54,21 @@ pub struct References {
 
 /// Held by the test alone.
 pub const OURS: References = References { handles: 1, threads: 0, children: 0 };
+
+/// Of `received` (bpf/abi/charge.h).
+const ANSWERED: [u32; 2] = [1 << 31, 1 << 30];
+const NUMBER: u32 = (1 << 11) - 1;
+
+/// On a connection of a client of the listener of that number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worked {
+    /// The last one, and one of another listener before.
+    Received(u32, Option<u32>),
+    /// The last one, and another listener's that was answered.
+    ReceivedAndAnswered(u32, u32),
+    /// The first one, and the last one of another listener.
+    Answered(u32, Option<u32>),
+}
 
 #[derive(Debug)]
 pub struct Core {
@@ -175,9 +194,43 @@ impl Core {
         unsafe { core_receive(socket, bytes) }
     }
 
-    pub fn send(&mut self, socket: u32) {
+    /// It sends; no bytes: it could not.
+    pub fn send(&mut self, socket: u32, bytes: i32) {
         // SAFETY: as in `socket`.
-        unsafe { core_send(socket) }
+        unsafe { core_send(socket, bytes) }
+    }
+
+    /// The scheduler is on, and the socket with a label is a client's of that listener.
+    pub fn listener(&mut self, socket: u32, listener: u32) {
+        // SAFETY: as in `socket`.
+        unsafe { core_listener(socket, listener) }
+    }
+
+    /// Whose client's connection the running thread has worked on, as the scheduler will find it.
+    pub fn client(&self) -> Option<Worked> {
+        // SAFETY: as in `new`.
+        let word = unsafe { core_received() };
+        let [first, other] = [word, word >> NUMBER.count_ones()].map(|word| (word & NUMBER).checked_sub(1));
+        let [only_answered, other_answered] = ANSWERED.map(|flag| word & flag != 0);
+        Some(match (first?, other) {
+            (first, last) if only_answered => Worked::Answered(first, last),
+            (last, Some(other)) if other_answered => Worked::ReceivedAndAnswered(last, other),
+            (last, before) => Worked::Received(last, before),
+        })
+    }
+
+    /// Time is charged to `to`: of a thread whose work is `from`'s to the scheduler (`None`: whose it is charged to), or of a packet.
+    pub fn gather(&mut self, to: u32, from: Option<u32>, receives: bool, ns: u64) {
+        // SAFETY: as in `new`; the test names containers that it made.
+        unsafe { core_gather(to, from.unwrap_or(u32::MAX), receives, ns) }
+    }
+
+    /// What the container has had of the CPU by itself; with all below it; and what of that is held against no limit.
+    pub fn sums(&self, id: u32) -> [i64; 3] {
+        let mut sums = [0; 3];
+        // SAFETY: as in `new`; there are three.
+        unsafe { core_sums(id, sums.as_mut_ptr()) };
+        sums
     }
 
     /// The CPU switches to a thread.

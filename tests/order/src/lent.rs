@@ -14,6 +14,7 @@ unsafe extern "C" {
     fn requests_lent(id: u32);
     fn requests_served(ran_ns: u64) -> bool;
     fn requests_lend(listener: u32, bound: u32, now: u64) -> u32;
+    fn requests_took(now: u64) -> u64;
 }
 
 /// The queue of the listener 0; the tables are the machine's.
@@ -82,5 +83,11 @@ impl<'a> Requests<'a> {
     pub fn lend(&self, listener: u32, bound: u32) -> u32 {
         // SAFETY: as in `new`.
         unsafe { requests_lend(listener, bound, self.0.now()) }
+    }
+
+    /// How long it took to find that out.
+    pub fn took_ns(&self) -> u64 {
+        // SAFETY: as in `new`.
+        unsafe { requests_took(self.0.now()) }
     }
 }

@@ -5,8 +5,12 @@
 
 mod classes;
 pub mod core;
+mod cpus;
+mod floor;
+mod front;
 mod lent;
 mod line;
+mod mishaps;
 mod threads;
 pub mod users;
 mod waits;
@@ -14,8 +18,11 @@ mod waits;
 use std::sync::{Mutex, MutexGuard};
 
 pub use classes::{Class, Classes, limit_delay_ns};
+pub use cpus::{Cpus, First};
+pub use floor::Late;
 pub use lent::Requests;
 pub use line::{Answer, Line, Policy, Work};
+pub use mishaps::Goes;
 pub use threads::{Kernel, Wait, is_stuck};
 pub use waits::{Ended, Waits};
 
@@ -32,6 +39,8 @@ unsafe extern "C" {
     fn order_looks() -> u32;
     fn order_move(id: u32, parent: u32);
     fn order_listed() -> u32;
+    fn order_stopped(try_ns: u64);
+    fn order_lock_waits() -> u64;
 }
 
 /// Ids of containers begin here; what is below is Fief's own.
@@ -152,6 +161,23 @@ impl Machine {
         self.used_ns[id as usize] += ns;
         // SAFETY: as above.
         unsafe { order_charge(id, ns) }
+    }
+
+    /// From now on another CPU has the tree's lock, and has been stopped; each try to take it takes so long.
+    pub fn stopped(&mut self, try_ns: u64) {
+        // SAFETY: as in `new`.
+        unsafe { order_stopped(try_ns) }
+    }
+
+    /// It has gone on.
+    pub fn goes_on(&mut self) {
+        self.stopped(0);
+    }
+
+    /// How long this CPU waits for the lock.
+    pub fn waits_for_the_lock_ns(&mut self) -> u64 {
+        // SAFETY: as in `new`.
+        unsafe { order_lock_waits() }
     }
 
     /// Whether a limit keeps its running thread from going on.

@@ -37,7 +37,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    pub const ALL: [Self; 5] = [Self::Fair, Self::Fifo, Self::Rr, Self::Edf, Self::Lottery];
+    pub const ALL: [Self; 6] = [Self::Fair, Self::Fifo, Self::Rr, Self::Edf, Self::Lottery, Self::Object];
 }
 
 /// It runs for `burst_ns`, then sleeps until `every_ns` after it last woke up; without the latter it never sleeps.
@@ -56,8 +56,9 @@ struct Thread {
     wakes_ns: u64,
     left_ns: u64,
     used_ns: u64,
-    /// Longest time in line without the CPU.
+    /// When it came to wait where it does.
     since_ns: u64,
+    /// Longest time in line without the CPU, of waits that have ended.
     longest_ns: u64,
     /// Bursts that ended later than the next one was to begin.
     missed: u32,
@@ -140,8 +141,11 @@ impl Line {
         self.threads[thread].used_ns
     }
 
+    /// The longest time in line without the CPU; of a wait that has not ended, so far.
     pub fn longest_ns(&self, thread: usize) -> u64 {
-        self.threads[thread].longest_ns
+        let thread = &self.threads[thread];
+        let so_far = thread.place.map_or(0, |_| self.now_ns - thread.since_ns);
+        thread.longest_ns.max(so_far)
     }
 
     pub fn missed(&self, thread: usize) -> u32 {

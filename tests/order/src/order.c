@@ -1,27 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The scheduler's parts that decide, over tables of this process in the place of the kernel's maps. */
+/* The scheduler's parts, over tables of this process in the place of the kernel's maps. */
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "types.h"
+#include "calls.h"
+
+/* Each atomic step is a point where the other CPU may come in between. */
+#define __sync_fetch_and_add(at, by)		  (calls_point(), __sync_fetch_and_add(at, by))
+#define __sync_val_compare_and_swap(at, old, now) (calls_point(), __sync_val_compare_and_swap(at, old, now))
+#define __sync_lock_test_and_set(at, now)	  (calls_point(), __sync_lock_test_and_set(at, now))
 
 #include "abi.h"
 
 #define __noinline __attribute__((noinline))
 #define __arg_nonnull
+#define __hidden
+#define barrier_var(variable) __asm__ volatile("" : "+r"(variable))
 #define __arg_trusted
-#define SEC(name)	       __attribute__((unused))
-#define __uint(name, value)    int(*name)[value]
-#define __type(name, value)    __typeof__(value) *name
-#define can_loop	       true
-#define bpf_for(i, start, end) for (i = (start); i < (end); i++)
+#define SEC(name)	    __attribute__((unused))
+#define __uint(name, value) int(*name)[value]
+#define __type(name, value) __typeof__(value) *name
+#define can_loop	    true
+/* The lock is waited for in one. */
+#define bpf_for(i, start, end) for (i = (start); i < (end); i++, own_clock += try_ns, calls_spin())
 #define barrier()	       __asm__ volatile("" ::: "memory")
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024 };
+#define CPUS		       2
+enum { BPF_ANY, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024 };
 struct bpf_timer {
 	__u64 opaque[2];
 };
 struct task_struct;
+
+static __u64 own_clock, try_ns; /* so long each turn of a loop takes */
 
 static void *bpf_map_lookup_elem(const void *map, const void *key);
 
@@ -35,16 +48,18 @@ static __u32 bpf_get_prandom_u32(void)
 	return state >> 16;
 }
 
-static __u64 own_clock;
-
 static __u64 bpf_ktime_get_ns(void)
 {
 	return own_clock;
 }
 
+static __u32 own_cpu; /* outside of calls */
+
 static __u32 bpf_get_smp_processor_id(void)
 {
-	return 0;
+	int call = calls_running();
+
+	return call < 0 ? own_cpu : (__u32)call;
 }
 
 /* An order from outside, as object_answers() says. */
@@ -55,11 +70,8 @@ static int own_object(__u32 number);
 		return own_object(number) + cpu;                                                                       \
 	}
 
-static void *bpf_task_storage_get(const void *map, struct task_struct *p, void *value, __u64 flags)
-{
-	(void)map, (void)p, (void)value, (void)flags;
-	return NULL;
-}
+static void *bpf_task_storage_get(const void *map, struct task_struct *p, void *value, __u64 flags);
+static __s32 scx_bpf_dsq_nr_queued(__u64 dsq);
 
 #define TABLE 4096
 static struct fief_container table[TABLE];
@@ -76,6 +88,8 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 
 #include "order.h"
 #include "state.bpf.h"
+#undef bpf_for
+#define bpf_for(i, start, end) for (i = (start); i < (end); i++, own_clock += try_ns)
 #include "tree.bpf.h"
 #include "numbers.bpf.h"
 #include "limit.bpf.h"
@@ -83,7 +97,7 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 #include "alone.bpf.h"
 #include "policy.bpf.h"
 
-static const __u32 cpu_count = 2;
+static const __u32 cpu_count = CPUS;
 static int queues; /* stands for the map */
 
 void order_charge(__u32 id, __u64 ns);
@@ -96,34 +110,38 @@ static struct fief_container *container_get(struct fief_ref ref)
 }
 
 #include "lent.bpf.h"
+#include "scx.h"
 #include "threads.h"
+#include "floor.h"
 
 static struct sched_node nodes[TABLE];
 static struct sched_queue lines[QUEUES];
-static struct sched_place places[2];
 static struct fief_queue requests;
+static struct fief_guard listeners[2] = {{.queue = 1}}; /* the second one has none */
 static __u32 numbers[QUEUES];
-static struct sched_machine machine;
 static struct fief_turn turn;
 static struct fief_object objects[FIEF_OBJECT_SETS];
 static __u32 generation;
+
+#include "cpus.h"
+#include "mishaps.h"
 
 static void *bpf_map_lookup_elem(const void *map, const void *key)
 {
 	__u32 at = *(const __u32 *)key;
 
+	if (lookups_stop)
+		calls_point();
 	if (map == &sched_nodes)
 		return at < TABLE ? &nodes[at] : NULL;
 	if (map == &sched_queues)
 		return at < QUEUES ? &lines[at] : NULL;
 	if (map == &sched_free)
 		return at < QUEUES ? &numbers[at] : NULL;
-	if (map == &sched_places)
-		return at < cpu_count ? &places[at] : NULL;
+	if (map == &guards)
+		return at < 2 ? &listeners[at] : NULL;
 	if (map == &queues)
 		return at == 1 ? &requests : NULL;
-	if (map == &sched_machines)
-		return &machine;
 	if (map == &sched_states)
 		return &state;
 	if (map == &sched_turns)
@@ -152,15 +170,23 @@ void order_reset(void)
 	memset(table, 0, sizeof(table));
 	memset(nodes, 0, sizeof(nodes));
 	memset(lines, 0, sizeof(lines));
-	memset(places, 0, sizeof(places));
 	memset(&requests, 0, sizeof(requests));
 	memset(&machine, 0, sizeof(machine));
 	memset(&state, 0, sizeof(state));
 	memset(threads, 0, sizeof(threads));
+	memset(tasks, 0, sizeof(tasks));
+	memset(stored, 0, sizeof(stored));
+	memset(places, 0, sizeof(places));
+	memset(records, 0, sizeof(records));
+	memset(cpus, 0, sizeof(cpus));
+	own_cpu = 0;
+	try_ns = 0;
+	floor_reset();
 	for (__u32 i = 1; i < QUEUES; i++)
 		numbers[i - 1] = QUEUES - i;
 	machine.free = QUEUES - 1;
 	machine.cpus = 1;
+	machine.late_step_ns = STEP_MOST_NS;
 	table[FIEF_ROOT].state = FIEF_ALIVE;
 	table[FIEF_ROOT].attributes[0].weight = 100;
 	order_container(FIEF_USERS, FIEF_ROOT, 0, 0, 100, 100);
@@ -218,6 +244,22 @@ bool order_held(__u32 id)
 	return is_held(id);
 }
 
+/* From now on another CPU has the tree's lock, and has been stopped; what this one tries in vain takes so long each time. 0: it has gone on. */
+void order_stopped(__u64 ns)
+{
+	machine.lock = ns != 0;
+	try_ns = ns;
+}
+
+/* How long this one waits for the lock. */
+__u64 order_lock_waits(void)
+{
+	__u64 began = own_clock;
+
+	machine_lock();
+	return own_clock - began;
+}
+
 static __u32 looks;
 
 /* How often the tree was looked at for the last pick. */
@@ -234,12 +276,25 @@ __s32 order_pick(__u64 now)
 	looks = 0;
 	if (found != PICK_AGAIN)
 		return found;
+	front_joins(&machine);
 	alone_joins(&machine);
 	machine.search = ++machine.searches;
 	machine.vain = 0;
 	for (; looks < 4096 && found == PICK_AGAIN; looks++)
 		found = tree_pick(now);
 	return found;
+}
+
+/* From now on that CPU chooses. */
+void order_chooser(__u32 cpu)
+{
+	machine.chooser = chooser_of(cpu);
+}
+
+/* It has seen that none of those that wait in the line may run on it. */
+void order_misfits(__u32 id)
+{
+	nodes[id].misfits |= machine.chooser;
 }
 
 /* ---- threads of one container ---- */
@@ -359,13 +414,13 @@ void requests_worked(__u32 id, __u64 now)
 /* A thread of it runs on the second CPU. */
 void requests_runs(__u32 id)
 {
-	places[1].own = id + 1;
+	machine.places[1].own = id + 1;
 }
 
 /* A thread that works for another one has its turn on the second CPU. */
 void requests_lent(__u32 id)
 {
-	places[1].turn = id + 1;
+	machine.places[1].turn = id + 1;
 }
 
 /* Whether a thread still serves the listener that ran so long since it received from a client of it. */
@@ -381,4 +436,10 @@ __u32 requests_lend(__u32 listener, __u32 bound, __u64 now)
 {
 	own_clock = now;
 	return lent_best(1, listener, bound, bound, 0);
+}
+
+/* How long it took to find that out. */
+__u64 requests_took(__u64 now)
+{
+	return own_clock - now;
 }

@@ -1,52 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Threads that wait, and what the scheduler's parts that know them find here: one CPU, and no record of any thread. */
+/* Threads that wait, and what the scheduler's parts that know them find here. */
 #pragma once
 
-#define THREADS			     64
 #define KERNEL_VERSION(a, b, c)	     (((a) << 16) + ((b) << 8) + (c))
 #define bpf_core_field_exists(field) (preempt_rcu || !strstr(#field, "rcu_read_lock_nesting"))
-/* of records, of which there are none */
+/* of records */
 #define RECORD_MADE	 1
 #define REQUEST_CLOSED	 1
-#define REQUEST_ID(word) (word)
-
-struct task_struct {
-	__s32 pid;
-	unsigned short migration_disabled;
-};
+#define REQUEST_ID(word) ((__u32)(word))
 
 static struct task_struct *running;
 static int LINUX_KERNEL_VERSION;
 static bool preempt_rcu;
-static __u64 held_until_ns;
+static struct sched_waiting threads[THREADS];
+static struct fief_task stored[THREADS];
+static struct fief_cpu records[CPUS]; /* only where a CPU has a thread (cpus.h) */
 
 static struct task_struct *bpf_get_current_task_btf(void)
 {
 	return running;
 }
 
-static __s32 scx_bpf_task_cpu(const struct task_struct *p)
+static void *bpf_task_storage_get(const void *map, struct task_struct *p, void *value, __u64 flags)
 {
-	(void)p;
-	return 0;
+	int number = task_number(p);
+
+	(void)value, (void)flags;
+	return map == &sched_threads && number >= 0 ? &threads[number] : NULL;
 }
 
 static struct fief_cpu *cpu_at(__u32 cpu)
 {
-	(void)cpu;
-	return NULL;
+	return cpu < CPUS ? &records[cpu] : NULL;
 }
 
 static struct fief_task *record_of(struct task_struct *p)
 {
-	(void)p;
-	return NULL;
-}
+	int number = task_number(p);
 
-static void scx_bpf_dsq_insert_vtime(struct task_struct *p, __u64 dsq, __u64 slice, __u64 place, __u64 flags)
-{
-	(void)p, (void)slice, (void)flags;
-	held_until_ns = dsq == DSQ(QUEUE_HELD) ? place : 0;
+	return number >= 0 ? &stored[number] : NULL;
 }
 
 static struct fief_ref ref_of(__u32 id)
@@ -58,7 +50,6 @@ static struct fief_ref ref_of(__u32 id)
 #include "thread.bpf.h"
 #include "climbs.bpf.h"
 
-static struct sched_waiting threads[THREADS];
 static struct fief_sched state;
 
 /* What the operator's policy names; */
@@ -120,6 +111,34 @@ bool threads_give_back(__u32 thread)
 void threads_wake(__u32 thread)
 {
 	wait_end(&threads[thread]);
+}
+
+/* It waits in its line no longer, where it is counted, but to be let in for a moment. */
+void threads_late(__u32 thread)
+{
+	late_begins(&threads[thread]);
+}
+
+/* It wakes up, having run. */
+void threads_woken(__u32 thread)
+{
+	wait_woken(machine_get(), &threads[thread]);
+}
+
+/* It works for the container, and comes to wait where nobody does. Whether nobody does: then it is at the front. */
+bool threads_enter(__u32 thread, __u32 id)
+{
+	struct sched_waiting *w = &threads[thread];
+
+	w->self = front_self((thread + 1ull) << 12); /* as where the kernel keeps it */
+	w->sign = front_sign(w->self, id);
+	return front_enters(machine_get(), w->sign);
+}
+
+/* It begins to run. Whether it was at the front yet: else it is counted in a line. */
+bool threads_leave(__u32 thread)
+{
+	return front_leaves(machine_get(), threads[thread].sign);
 }
 
 /* Whose use of the CPU its work is. */

@@ -2,7 +2,7 @@
 //! References of containers, when threads end, are bound from outside, follow their sockets, and find that a container has ended.
 
 use fief_tests_order::FIRST;
-use fief_tests_order::core::{By, Core, OURS, References, Socket};
+use fief_tests_order::core::{By, Core, OURS, References, Socket, Worked};
 
 const ESTALE: i32 = -116;
 const ROOT: u32 = 0;
@@ -216,7 +216,7 @@ fn what_nobody_asked_for_takes_the_container_from_a_connection_that_had_one() {
     let (mut core, home, gold) = follower();
     core.socket(1, Socket::UnixConnected(2));
     core.socket(2, Socket::UnixAccepted(1));
-    core.send(1);
+    core.send(1, 1);
     core.follower(2, home);
     core.switch(2);
     core.receive(2, 1);
@@ -224,7 +224,7 @@ fn what_nobody_asked_for_takes_the_container_from_a_connection_that_had_one() {
     core.end(false);
     core.follower(2, home);
     core.switch(2);
-    core.send(1);
+    core.send(1, 1);
     core.switch(1);
     core.receive(0, 1);
     core.receive(2, 1);
@@ -270,5 +270,114 @@ fn after_a_sleep_the_next_request_tells_whose_the_time_is() {
         core.receive(socket, 1);
         assert_eq!((core.charges(), core.binding()), (Some(whose), whose));
         assert_eq!(core.makes(), whose == home); // it may where it is at home
+    }
+}
+
+/// The threads' own calls shape what is noted here: none that moves no bytes says that a client is served.
+#[test]
+fn a_client_is_served_by_bytes_that_went_and_first_of_all_by_those_that_came() {
+    let (mut core, _, gold) = follower();
+    core.socket(1, Socket::Accepted);
+    core.label(1, Some(gold));
+    core.listener(0, 0);
+    core.listener(1, 7);
+    for nothing in [-32, -11, 0] {
+        core.send(0, nothing);
+        core.receive(0, nothing);
+        assert_eq!(core.client(), None, "{nothing}");
+    }
+    for (socket, answered) in [(0, None), (0, None), (1, Some(7)), (0, Some(7))] {
+        core.send(socket, 5);
+        assert_eq!(core.client(), Some(Worked::Answered(0, answered)));
+    }
+    core.receive(1, 5);
+    assert_eq!(core.client(), Some(Worked::ReceivedAndAnswered(7, 0)));
+    core.receive(0, 5);
+    assert_eq!(core.client(), Some(Worked::Received(0, Some(7))));
+    for socket in [0, 1] {
+        core.send(socket, 5);
+        core.receive(0, 5);
+        assert_eq!(core.client(), Some(Worked::Received(0, Some(7))));
+    }
+    core.listener(0, 0);
+    for _ in 0..2 {
+        core.receive(0, 5);
+        core.send(0, 5);
+        assert_eq!(core.client(), Some(Worked::Received(0, None)));
+    }
+    core.send(1, 5);
+    assert_eq!(core.client(), Some(Worked::ReceivedAndAnswered(0, 7)));
+}
+
+#[test]
+fn so_it_is_by_a_thread_that_was_bound_and_does_not_follow() {
+    let mut core = Core::new();
+    let home = core.create(ROOT).unwrap();
+    core.thread(1, home);
+    core.switch(1);
+    core.socket(0, Socket::Accepted);
+    core.label(0, Some(home));
+    core.listener(0, 3);
+    core.send(0, 5);
+    assert_eq!(core.client(), Some(Worked::Answered(3, None)));
+    assert_eq!(core.binding(), home);
+}
+
+#[test]
+fn what_is_sent_without_a_label_takes_no_thread_to_its_home() {
+    let (mut core, _, gold) = follower();
+    core.socket(1, Socket::Accepted);
+    core.send(1, 5);
+    assert_eq!(core.binding(), gold);
+}
+
+/// What the scheduler goes by, against the same sums by a walk upwards.
+#[test]
+fn time_counts_where_the_turn_was_and_is_held_against_the_limits_of_whom_it_is_charged_to() {
+    let mut core = Core::new();
+    let mut chain = vec![ROOT];
+    for level in 0..4 {
+        chain.push(core.create(chain[level]).unwrap());
+    }
+    let other = core.create(chain[1]).unwrap();
+    let all: Vec<u32> = chain.iter().copied().chain([other]).collect();
+    // itself, and what is above it but the root
+    let above = |id: u32| -> Vec<u32> {
+        match chain.iter().position(|&one| one == id) {
+            Some(at) => chain[1..=at].to_vec(),
+            None => vec![chain[1], other],
+        }
+    };
+    core.listener(0, 0);
+    // one between them has ended, and is there since it has a child
+    core.close(chain[2]);
+    for (ns, to, from, receives) in [
+        (1, chain[4], None, false),
+        (2, chain[1], None, false),
+        (3, ROOT, None, false),
+        (4, chain[4], Some(other), false),
+        (5, chain[4], Some(chain[4]), false),
+        (6, chain[3], Some(ROOT), false),
+        (7, chain[4], Some(other), true),
+        (8, other, None, true),
+        (9, chain[2], Some(chain[4]), false),
+    ] {
+        let mut sums: Vec<[i64; 3]> = all.iter().map(|&id| core.sums(id)).collect();
+        core.gather(to, from, receives, ns);
+        let from = from.filter(|&from| !receives && from != to);
+        let mut add = |ids: Vec<u32>, sum: usize, ns: i64| {
+            for id in ids {
+                sums[all.iter().position(|&one| one == id).unwrap()][sum] += ns;
+            }
+        };
+        let has_turn = from.unwrap_or(to);
+        add(vec![has_turn], 0, ns as i64);
+        add(above(has_turn), 1, ns as i64);
+        if let Some(from) = from {
+            add(above(from), 2, ns as i64);
+            add(above(to), 2, -(ns as i64));
+        }
+        let now: Vec<[i64; 3]> = all.iter().map(|&id| core.sums(id)).collect();
+        assert_eq!(now, sums, "{ns} ns to {to} of {from:?}, received: {receives}");
     }
 }

@@ -140,6 +140,26 @@ fn a_used_up_limit_of_the_worse_class_is_overdrawn_for_a_better_one() {
     assert_eq!(requests.lend(0, bronze), gold);
 }
 
+/// The thread would pay for the time of which its turn is lent.
+#[test]
+fn a_cpu_that_was_stopped_with_the_lock_is_not_waited_for_before_a_turn_is_lent() {
+    let mut machine = Machine::new();
+    let gold = machine.container(0, priority(9));
+    let bronze = machine.container(0, limit(10));
+    machine.wait(bronze);
+    machine.pick();
+    machine.charge(bronze, 100 * MS);
+    machine.pick();
+    machine.sleep(bronze);
+    assert!(machine.is_held(bronze));
+    machine.stopped(100);
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(GOLD, true);
+    assert_eq!(requests.lend(0, bronze), gold);
+    let took = requests.took_ns();
+    assert!(took < MS, "{took} ns");
+}
+
 #[test]
 fn a_second_thread_gets_no_turn_that_is_lent_already() {
     let (machine, [gold, bronze, _]) = priorities();

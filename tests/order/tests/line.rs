@@ -12,6 +12,9 @@ const SLICE: u64 = 3 * MS;
 const LAG: u64 = 8 * MS;
 const LEAD: u64 = 40 * MS;
 
+/// An order from outside in which those who waited longest go first.
+const IN_TURN: Answer = Answer { is_one: true, ahead_ns: 0, takes_ns: 1000 };
+
 fn spins(weight: u32) -> Work {
     Work { weight, burst_ns: u64::MAX / 2, every_ns: None }
 }
@@ -30,9 +33,16 @@ fn assert_near(found: &[f64], expected: &[f64], points: f64) {
     assert!(near, "{found:?}, not {expected:?}");
 }
 
+/// A line that has the policy from the begin; one from outside is `IN_TURN`.
+fn line_of(policy: Policy) -> Line {
+    let mut line = Line::new(policy);
+    line.bring(IN_TURN);
+    line
+}
+
 /// Threads of these weights that never sleep.
 fn spun(policy: Policy, weights: &[u32], length_ns: u64) -> Vec<f64> {
-    let mut line = Line::new(policy);
+    let mut line = line_of(policy);
     let threads: Vec<_> = weights.iter().map(|&weight| line.add(spins(weight), 0)).collect();
     line.run(length_ns);
     percents(&line, &threads, length_ns)
@@ -181,6 +191,22 @@ fn work() -> impl Strategy<Value = Work> {
     })
 }
 
+/// Under these nobody keeps the CPU for as long as it likes.
+const PATIENT: [Policy; 5] = [Policy::Fair, Policy::Rr, Policy::Edf, Policy::Lottery, Policy::Object];
+
+/// A policy, and how far ahead of now one from outside places threads, in seconds: nearly as far as it may.
+fn any_of(policies: &'static [Policy]) -> impl Strategy<Value = (Policy, i64)> {
+    (proptest::sample::select(policies), -59..60i64)
+}
+
+/// The line has the policy from now on. Each time that it is one from outside it is another one.
+fn exchange(line: &mut Line, (policy, ahead_s): (Policy, i64), period_us: u32, budget_us: u32) {
+    if policy == Policy::Object {
+        line.bring(Answer { ahead_ns: ahead_s * SECOND as i64, ..IN_TURN });
+    }
+    line.exchange(policy, period_us, budget_us);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
@@ -188,12 +214,12 @@ proptest! {
     #[test]
     fn no_time_is_lost_while_somebody_waits(
         works in proptest::collection::vec(work(), 1..8),
-        policies in proptest::collection::vec(0..5usize, 1..12),
+        policies in proptest::collection::vec(any_of(&Policy::ALL), 1..12),
     ) {
         let mut line = Line::new(Policy::Fair);
         let threads: Vec<_> = works.iter().map(|&work| line.add(work, 0)).collect();
         for &policy in &policies {
-            line.exchange(Policy::ALL[policy], 20_000, 5_000);
+            exchange(&mut line, policy, 20_000, 5_000);
             line.run(SECOND / 2);
         }
         let used: u64 = threads.iter().map(|&thread| line.used_ns(thread)).sum();
@@ -235,9 +261,13 @@ proptest! {
         }
     }
 
+    /// So it is under an order from outside that places threads at the time.
     #[test]
-    fn under_rr_nobody_waits_for_more_than_a_slice_of_each(works in proptest::collection::vec(work(), 2..8)) {
-        let mut line = Line::new(Policy::Rr);
+    fn under_rr_nobody_waits_for_more_than_a_slice_of_each(
+        works in proptest::collection::vec(work(), 2..8),
+        policy in prop_oneof![Just(Policy::Rr), Just(Policy::Object)],
+    ) {
+        let mut line = line_of(policy);
         let threads: Vec<_> = works.iter().map(|&work| line.add(work, 0)).collect();
         line.run(20 * SECOND);
         let most = (works.len() as u64 - 1) * SLICE;
@@ -268,11 +298,11 @@ proptest! {
         }
     }
 
-    /// By nice values under fair and lottery, alike under rr and edf.
+    /// By nice values under fair and lottery, alike under the others.
     #[test]
     fn parts_of_threads_that_never_sleep_converge(
         weights in proptest::collection::vec(15..1500u32, 2..6),
-        policy in prop_oneof![Just(Policy::Fair), Just(Policy::Rr), Just(Policy::Edf), Just(Policy::Lottery)],
+        policy in proptest::sample::select(&PATIENT[..]),
     ) {
         let by_nice = matches!(policy, Policy::Fair | Policy::Lottery);
         let counted: Vec<f64> = weights.iter().map(|&weight| if by_nice { f64::from(weight) } else { 1.0 }).collect();
@@ -288,13 +318,13 @@ proptest! {
     #[test]
     fn an_exchange_forgets_nobody(
         works in proptest::collection::vec(work(), 2..8),
-        policies in proptest::collection::vec(prop_oneof![Just(0usize), Just(2), Just(4)], 2..20),
+        policies in proptest::collection::vec(any_of(&PATIENT), 2..20),
     ) {
         let mut line = Line::new(Policy::Rr);
         let threads: Vec<_> = works.iter().map(|&work| line.add(Work { weight: 100, ..work }, 0)).collect();
         for &policy in &policies {
-            line.exchange(Policy::ALL[policy], 0, 0);
-            line.run(SECOND / 4);
+            exchange(&mut line, policy, 0, 0);
+            line.run(SECOND);
         }
         line.exchange(Policy::Rr, 0, 0);
         line.run(SECOND);
@@ -322,8 +352,7 @@ fn brought(answer: Answer) -> (Line, Vec<f64>) {
 
 #[test]
 fn an_order_from_outside_is_told_of_its_containers_and_threads() {
-    let in_turn = Answer { is_one: true, ahead_ns: 0, takes_ns: 1000 };
-    let (mut line, found) = brought(in_turn);
+    let (mut line, found) = brought(IN_TURN);
     assert_near(&found, &[50.0, 50.0], 0.1);
     assert_eq!(([INIT, UPDATE, DELETE, BEGIN].map(|verb| line.asked(verb)), line.faults()), ([1, 0, 0, 2], (0, false)));
     line.exchange(Policy::Object, 20_000, 0);
@@ -335,7 +364,7 @@ fn an_order_from_outside_is_told_of_its_containers_and_threads() {
     line.exchange(Policy::Object, 0, 0);
     line.run(SECOND);
     // another object of that number begins anew
-    line.bring(in_turn);
+    line.bring(IN_TURN);
     line.run(SECOND);
     assert_eq!([INIT, UPDATE, DELETE, BEGIN].map(|verb| line.asked(verb)), [1, 0, 0, 2]);
 }
@@ -343,7 +372,7 @@ fn an_order_from_outside_is_told_of_its_containers_and_threads() {
 #[test]
 fn an_order_that_goes_by_time_is_good_after_a_long_sleep_of_all() {
     let mut line = Line::new(Policy::Object);
-    line.bring(Answer { is_one: true, ahead_ns: 0, takes_ns: 1000 });
+    line.bring(IN_TURN);
     for _ in 0..2 {
         line.add(periodic(MS, 100 * SECOND), 0);
     }

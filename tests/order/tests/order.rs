@@ -423,3 +423,14 @@ proptest! {
         prop_assert_eq!((machine.step(SLICE), machine.listed()), (None, 0));
     }
 }
+
+/// However slow its tries are, as those of an emulated CPU.
+#[test]
+fn a_cpu_that_was_stopped_with_the_lock_is_waited_for_by_the_clock() {
+    for try_ns in [4, 20, 100] {
+        let mut machine = Machine::new();
+        machine.stopped(try_ns);
+        let waited = machine.waits_for_the_lock_ns();
+        assert!((MS..=5 * MS).contains(&waited), "{waited} ns, {try_ns} a try");
+    }
+}

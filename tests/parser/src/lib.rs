@@ -43,7 +43,7 @@ pub struct Shape {
     pub condition: [Condition; 4],
 }
 
-/// How far a head was looked through: `struct fief_scan`.
+/// How far what is kept was looked through: `struct fief_scan`. The default is that of a head of which there is nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
@@ -100,7 +100,24 @@ unsafe extern "C" {
     fn parser_upgrade(parser: NonNull<RawParser>) -> u32;
     fn parser_last(parser: NonNull<RawParser>) -> u32;
     fn parser_unread(parser: NonNull<RawParser>) -> u32;
-    fn parser_scan(parser: NonNull<RawParser>, bytes: *const u8, length: u32, rest: u8, scan: *mut Scan) -> c_int;
+    fn parser_ask(parser: NonNull<RawParser>, bytes: *const u8, length: u32, rest: u8, kept: u32, body: u32) -> u64;
+    fn parser_scan_begin(
+        parser: NonNull<RawParser>,
+        bytes: *const u8,
+        length: u32,
+        rest: u8,
+        kept: u32,
+        body: u32,
+        scan: *mut Scan,
+    );
+    fn parser_scan_on(
+        parser: NonNull<RawParser>,
+        bytes: *const u8,
+        length: u32,
+        rest: u8,
+        kept: u32,
+        scan: *mut Scan,
+    ) -> c_int;
     fn parser_body_begin(body: *mut Follower, is_chunked: bool, length: u64);
     fn parser_body_follow(
         parser: NonNull<RawParser>,
@@ -148,6 +165,41 @@ pub enum Inside {
     Body,
     /// It may be one, and is to be ruled.
     Request,
+}
+
+/// What the door keeps the begin of, until it is whole; the numbers are `enum parser_kept`'s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Head,
+    /// A head from a balancer, which may send a PROXY head before it.
+    Balanced,
+    /// A record of TLS behind a hello.
+    Record,
+    /// The first line of a body in chunks.
+    Chunk,
+    /// The line behind the data of a chunk.
+    NextChunk,
+    Trailer,
+    /// A body of so many bytes that may be a request.
+    Body(u32),
+}
+
+impl Kept {
+    fn number(self) -> u32 {
+        match self {
+            Kept::Head => 0,
+            Kept::Balanced => 1,
+            Kept::Record => 2,
+            Kept::Chunk => 3,
+            Kept::NextChunk => 4,
+            Kept::Trailer => 5,
+            Kept::Body(_) => 6,
+        }
+    }
+
+    fn body(self) -> u32 {
+        if let Kept::Body(length) = self { length } else { 0 }
+    }
 }
 
 /// A part of a request; the numbers are `enum request_field`'s.
@@ -265,11 +317,29 @@ impl Parser {
         unsafe { parser_last(self.raw) != 0 }
     }
 
-    /// Whether these first bytes are worth reading, which began with those that `scan` has seen.
-    pub fn scan(&mut self, bytes: &[u8], rest: u8, scan: &mut Scan) -> bool {
+    /// What the door says of these first bytes, as a number; `None`: it wants more.
+    pub fn ask(&mut self, kept: Kept, bytes: &[u8], rest: u8) -> Option<u64> {
+        let length = bytes.len().min(LONGEST) as u32;
+        // SAFETY: the parser lives as long as self; `length` bytes are there.
+        let said = unsafe { parser_ask(self.raw, bytes.as_ptr(), length, rest, kept.number(), kept.body()) };
+        (said != 0).then_some(said)
+    }
+
+    /// How the door keeps these bytes, of which it has just wanted more.
+    pub fn keep(&mut self, kept: Kept, bytes: &[u8], rest: u8) -> Scan {
+        let (length, mut scan) = (bytes.len().min(LONGEST) as u32, Scan::default());
+        // SAFETY: the parser lives as long as self; `length` bytes and `scan` are there.
+        unsafe {
+            parser_scan_begin(self.raw, bytes.as_ptr(), length, rest, kept.number(), kept.body(), &raw mut scan);
+        }
+        scan
+    }
+
+    /// Whether the door asks again about these bytes, of which those that are kept were scanned so far.
+    pub fn is_asked(&mut self, kept: Kept, bytes: &[u8], rest: u8, scan: &mut Scan) -> bool {
         let length = bytes.len().min(LONGEST) as u32;
         // SAFETY: the parser lives as long as self; `length` bytes and `scan` are there.
-        unsafe { parser_scan(self.raw, bytes.as_ptr(), length, rest, scan) != 0 }
+        unsafe { parser_scan_on(self.raw, bytes.as_ptr(), length, rest, kept.number(), scan) != 0 }
     }
 
     /// Follows a body; how many of the bytes are of it.

@@ -390,3 +390,21 @@ fn the_longest_path_is_resolved() {
     assert_eq!(parser.read(head.as_bytes(), 0), State::Complete);
     assert_eq!(parser.get(Part::Path).map(|path| path.len()), Some(16_002));
 }
+
+/// nginx and Apache part words at spaces alone: to them such a line has no version, and they answer it at its end.
+#[test]
+fn a_version_that_no_space_stands_before_is_none() {
+    for gap in [&b"\xa0"[..], b"\x85", b"\t", b"\x0b", b"\x1c", b"\0", b" \xa0", b" \t"] {
+        for version in [&b"HTTP/1"[..], b"HTTP/1.1", b"HTTP/1.1 "] {
+            let line = [&b"GET /x"[..], gap, version, b"\r\n"].concat();
+            let mut parser = parser();
+            for cut in 1..line.len() {
+                assert_eq!(parser.read(&line[..cut], 0), State::NeedMore, "{cut} bytes of {line:?}");
+            }
+            assert_eq!(parser.read(&line, 0), State::Unread(Unread::Malformed), "{line:?}");
+            assert_eq!(text(&parser, Part::Path).as_deref(), Some("/x"), "{line:?}");
+        }
+    }
+    let mut parser = parser();
+    assert_eq!(parser.read(b"GET /x\xa0 HTTP/1.1\r\n", 0), State::NeedMore, "a space: all find the version");
+}

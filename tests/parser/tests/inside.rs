@@ -54,6 +54,9 @@ fn what_could_be_a_request_is_ruled() {
         " GET /secret HTTP/1.1\r\n\r\n",
         "x\t/secret\x0bHTTP/1.1\n",
         "BREW /secret HTTP/9.10",
+        "GET /secret HTTP/+1.1\r\n\r\n",
+        "GET /secret HTTP/1.-1\r\n\r\n",
+        "GET /secret HTTP/0_1.1\r\n\r\n",
         "GET /secret",
         "GET /secret\r\n",
         // A server joins it to the method behind it.

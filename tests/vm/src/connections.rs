@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A container for each connection, all of one server on one CPU: a long transfer beside short requests (Banga et al. 1999, section 4.8:
-//! who has used much goes behind who has used little).
+//! who has used much goes behind who has used little). Of the connections only the containers are real: a transfer is a process that
+//! computes, and a request a spell of this process's own thread. No byte is sent, so nothing of what the kernel does to receive is in it.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

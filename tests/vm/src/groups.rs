@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use crate::command::{fief, objects, write_policy};
 use crate::report::{Found, Report, text};
 use crate::schedule::{Verb, near, percents, start_by};
+use crate::types;
 
 /// The groups of the installation.
 const ROOT: &str = "/sys/fs/cgroup/fief/fief";
@@ -44,8 +45,12 @@ fn stands_in() -> Found {
     let said = apply("auto", &[("a", "cpu.share = \"10%\"")])?;
     let found = by()?;
     let takes = Path::new("/sys/kernel/sched_ext").exists();
-    let expected = if takes { "\"scheduler\"" } else { "\"cgroup-v2\"" };
-    if found == expected { Ok(found) } else { Err(format!("{found}: {said}")) }
+    let groups = "\"cgroup-v2\"";
+    let is_right = match takes {
+        true => found == "\"scheduler\"" || (found == groups && types::broken().is_some()),
+        false => found == groups,
+    };
+    if is_right { Ok(found) } else { Err(format!("{found}: {said}")) }
 }
 
 fn holds_shares() -> Found {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checks of priority inversion: a server of one thread works for a worse class while a request of a better one waits for it,
 //! and a third container keeps the CPU from the worse one. Server and hog have one CPU of the guest.
+//!
+//! What the hog had is read on that CPU, by the server, once it has done its work. The client mostly has the other one. A guest's CPUs are
+//! emulated in turn, from one timer to the next, so the client may be told ticks later, and all of these would count as the hog's.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -13,7 +16,7 @@ use fief_bpf::queue;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::Linger;
-use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 use crate::command::{fief, write_policy};
@@ -24,17 +27,20 @@ use crate::server::connect_from;
 use crate::work::spin;
 
 const SCOPE: &str = "fief";
-/// What comes out of a queue at the loopback is no packet of the machine's own to the kernel, which refuses these addresses then.
-const TAKES_ALL: [&str; 2] = ["route_localnet", "accept_local"];
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080);
-const GOLD: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 7);
+pub const GOLD: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 7);
 const BRONZE: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 7);
 /// What a request of bronze takes of the CPU, ms: less than a turn is lent for.
 const LONG: u64 = 80;
+/// For which nothing is lent to its end: more than SERVED_WORK_NS.
+const LONGER: u64 = 160;
 /// Likewise, of gold.
 const SHORT: u64 = 10;
 /// A slice, as ticks of 4 ms round it.
 const SLICE: Duration = Duration::from_millis(8);
+/// What the hog may have while the server works for who comes first: the turn changes hands twice, each time at the end of a slice and of
+/// what is late by one. The floor alone would leave it a hundred times as much.
+const CHANGES: Duration = SLICE.saturating_mul(4);
 /// Idle requests by which it is found out what one takes beside its work.
 const TRIALS: u32 = 5;
 /// Of one CPU, %: a request of bronze is less than the debt that is ever paid off.
@@ -55,19 +61,22 @@ pub fn check_briefly(report: &mut Report) {
     report.check("a request of a better class that waits in the queue has the server finish the worse one's", in_queue);
     report.check("so has one that the server holds and has not read", in_server);
     report.check("so has the first one for which the server wakes up, having worked for the worse class last", woken);
+    report.check("however long the worse one took", woken_after_long);
     report.check("without a better request the worse one waits", alone);
 }
 
 /// All of them.
 pub fn check(report: &mut Report) {
     check_briefly(report);
+    // here, since the programs of a queue are there: to load them takes the guest minutes
+    report.check("who waits in a queue is served while a CPU goes and comes", crate::hotplug::is_borne_by_a_queue);
     report.check("a better client that goes away, or asks nothing, lends nothing", nothing_waits);
     report.check("of shares the server has both while the better one waits", by_shares);
     report.check("a limit of the worse class holds nobody up, and is paid off", on_debt);
 }
 
 /// A server of one thread under a policy, beside a hog.
-struct Rig {
+pub struct Rig {
     run: Child,
     server: Pid,
     hog: Option<Spinner>,
@@ -105,9 +114,6 @@ container = "shop/bronze"
 "#
         );
         let program = std::env::current_exe().map_err(text)?;
-        for name in TAKES_ALL {
-            std::fs::write(format!("/proc/sys/net/ipv4/conf/lo/{name}"), "1").map_err(text)?;
-        }
         // the programs stay from check to check: to load them takes the guest minutes
         fief(&["apply", write_policy(&policy)?])?;
         let mut run = Command::new("fief")
@@ -124,37 +130,53 @@ container = "shop/bronze"
         // not one of gold, or it would have both their turns for a while as it is
         rig.ask(BRONZE, 0)?.answered("the first one")?;
         for _ in 0..TRIALS {
-            rig.idle = rig.idle.max(rig.ask(BRONZE, 0)?.answered("an idle one")?);
+            rig.idle = rig.idle.max(rig.ask(BRONZE, 0)?.answered("an idle one")?.took);
         }
-        rig.hog = Some(Spinner::telling("shop/hog", "spin", pin)?);
+        rig.hog_begins()?;
+        Ok(rig)
+    }
+
+    fn hog_begins(&mut self) -> Result<(), String> {
+        self.hog = Some(Spinner::telling("shop/hog", "spin", pin)?);
+        Ok(())
+    }
+
+    /// One that has one place, and that nobody else wants the CPU beside.
+    pub fn alone() -> Result<Self, String> {
+        let mut rig = Self::new(1, PRIORITIES)?;
+        rig.hog = None;
         Ok(rig)
     }
 
     /// A request that takes so many ms of the CPU.
-    fn ask(&self, from: Ipv4Addr, ms: u64) -> Result<Asked, String> {
+    pub fn ask(&self, from: Ipv4Addr, ms: u64) -> Result<Asked, String> {
         let mut stream = connect_from(from, SERVER).map_err(|e| format!("{from} cannot reach the server: {e}"))?;
-        write!(stream, "GET /{ms} HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n").map_err(text)?;
+        let hog = self.hog.as_ref().map_or(self.server, Spinner::pid);
+        let request = format!("GET /{ms}/{hog} HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n");
+        let sent = now().map_err(text)?;
+        stream.write_all(request.as_bytes()).map_err(text)?;
+        // the server has been woken: what the hog had before kept nobody waiting
+        let hog = used_by(hog).map_err(text)?;
         let reader = stream.try_clone().map_err(text)?;
         let (sender, answer) = channel();
-        let since = Instant::now();
         std::thread::spawn(move || {
             let mut said = String::new();
             let answered = (&reader).read_to_string(&mut said).map_err(text);
             // nobody may wait for it any more
-            let _ = sender.send(answered.map(|_| (said.starts_with("HTTP/1.1 200"), since.elapsed())));
+            let _ = sender.send(answered.map(|_| said));
         });
-        Ok(Asked { stream, answer })
+        Ok(Asked { stream, answer, sent, hog })
     }
 
     /// One of bronze, which the server has.
-    fn ask_long(&self, ms: u64) -> Result<Asked, String> {
+    pub fn ask_long(&self, ms: u64) -> Result<Asked, String> {
         let asked = self.ask(BRONZE, ms)?;
         self.wait_for(1, 0)?;
         Ok(asked)
     }
 
     /// Until so many requests are with the server, and so many wait.
-    fn wait_for(&self, in_service: u32, waiting: u32) -> Result<(), String> {
+    pub fn wait_for(&self, in_service: u32, waiting: u32) -> Result<(), String> {
         let since = Instant::now();
         loop {
             let all = queue::all(&Pins::new(SCOPE)).map_err(text)?;
@@ -169,10 +191,22 @@ container = "shop/bronze"
         }
     }
 
+    /// The state of its queue, for a message.
+    pub fn state(&self) -> String {
+        let told = |(_, queue): (_, fief_bpf::abi::fief_queue)| {
+            let of = |class: &fief_bpf::abi::fief_queue_class| (class.entered, class.held, class.released, class.gone);
+            let classes: Vec<_> = queue.class.iter().map(of).filter(|of| *of != (0, 0, 0, 0)).collect();
+            format!(
+                "in service {}, waiting {}, refused {}; entered, held, released, gone: {classes:?}; kicks {}, idle {}",
+                queue.busy, queue.waiting, queue.refused, queue.kicks, queue.idle_kicks
+            )
+        };
+        queue::all(&Pins::new(SCOPE)).map_or_else(text, |all| all.into_iter().map(told).collect())
+    }
+
     /// What the server had of the CPU.
     fn used(&self) -> Result<Duration, String> {
-        let clock = clock_getcpuclockid(self.server).map_err(text)?;
-        clock_gettime(clock).map(Duration::from).map_err(text)
+        used_by(self.server).map_err(text)
     }
 
     /// What it has in a window.
@@ -188,18 +222,15 @@ container = "shop/bronze"
         let said = format!("{when} {:.1} ms of at most {nothing:.1?} in {WINDOW:?}", used.as_secs_f64() * 1e3);
         if used <= nothing { Ok(said) } else { Err(said) }
     }
+}
 
-    /// What the hog may have while the server works for who comes first: the turn changes hands twice, each time at the end of a slice
-    /// and of what is late by one, and what a switch takes here is within what an idle request takes. The floor alone would leave it ten
-    /// times as much.
-    fn changes(&self) -> Duration {
-        4 * SLICE + 4 * self.idle
-    }
+fn now() -> nix::Result<Duration> {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from)
+}
 
-    /// What the hog had of the CPU. Unlike the time that an answer took, it tells nothing of who else kept the guest from its CPUs.
-    fn hog_had(&self) -> Result<Duration, String> {
-        self.hog.as_ref().map_or(Ok(Duration::ZERO), Spinner::used)
-    }
+/// What a process had of the CPU.
+fn used_by(pid: Pid) -> nix::Result<Duration> {
+    clock_gettime(clock_getcpuclockid(pid)?).map(Duration::from)
 }
 
 impl Drop for Rig {
@@ -211,20 +242,39 @@ impl Drop for Rig {
     }
 }
 
-struct Asked {
+pub struct Asked {
     stream: TcpStream,
-    answer: Receiver<Result<(bool, Duration), String>>,
+    answer: Receiver<Result<String, String>>,
+    /// When it was.
+    sent: Duration,
+    /// What the hog had had of the CPU by then.
+    hog: Duration,
+}
+
+/// What the server says of a request for which it has done the work.
+pub struct Said {
+    /// How long that took.
+    took: Duration,
+    /// What the server had had of the CPU by then.
+    used: Duration,
+    /// What the hog had of it meanwhile.
+    hog: Duration,
 }
 
 impl Asked {
-    /// How long it took.
-    fn answered(&self, who: &str) -> Result<Duration, String> {
+    pub fn answered(&self, who: &str) -> Result<Said, String> {
         match self.answer.recv_timeout(DEADLINE) {
-            Ok(Ok((true, took))) => Ok(took),
-            Ok(Ok((false, _))) => Err(format!("{who} got no answer of 200")),
+            Ok(Ok(answer)) => self.said(&answer).ok_or_else(|| format!("{who} got no answer of 200")),
             Ok(Err(e)) => Err(format!("{who}: {e}")),
             Err(_) => Err(format!("{who} got no answer in {DEADLINE:?}")),
         }
+    }
+
+    fn said(&self, answer: &str) -> Option<Said> {
+        let numbers = answer.strip_prefix("HTTP/1.1 200 OK\r\nSaid: ")?.lines().next()?.split(' ');
+        let mut times = numbers.map_while(|ns| ns.parse().ok().map(Duration::from_nanos));
+        let (done, used, hog) = (times.next()?, times.next()?, times.next()?);
+        Some(Said { took: done.saturating_sub(self.sent), used, hog: hog.saturating_sub(self.hog) })
     }
 
     /// Its client resets the connection.
@@ -241,36 +291,41 @@ fn within(took: Duration, least: u64, most: u64) -> Found {
     if (least..=most).contains(&(took.as_millis() as u64)) { Ok(figures) } else { Err(figures) }
 }
 
-/// A request of gold that came while the server worked for bronze; what of that one was left then has been done before it.
-struct Behind {
+/// What became of a request of gold.
+struct Gold {
     took: Duration,
     /// By the server, meanwhile.
     worked: Duration,
     hog: Duration,
 }
 
-fn gold_behind_bronze(rig: &Rig) -> Result<Behind, String> {
+fn gold(rig: &Rig) -> Result<Gold, String> {
+    let before = rig.used()?;
+    let Said { took, used, hog } = rig.ask(GOLD, SHORT)?.answered("gold")?;
+    Ok(Gold { took, worked: used - before, hog })
+}
+
+/// It came while the server worked for bronze; what of that one was left then has been done before it.
+fn gold_behind_bronze(rig: &Rig) -> Result<Gold, String> {
     let bronze = rig.ask_long(LONG)?;
-    let (before, hog) = (rig.used()?, rig.hog_had()?);
-    let took = rig.ask(GOLD, SHORT)?.answered("gold")?;
-    let behind = Behind { took, worked: rig.used()? - before, hog: rig.hog_had()? - hog };
+    let behind = gold(rig)?;
     bronze.answered("bronze")?;
     Ok(behind)
 }
 
 fn finished(rig: &Rig) -> Found {
-    let Behind { took, worked, hog } = gold_behind_bronze(rig)?;
-    if worked < Duration::from_millis(LONG / 2) {
-        return Err(format!("bronze's request was nearly done: {worked:.1?}"));
+    let behind = gold_behind_bronze(rig)?;
+    if behind.worked < Duration::from_millis(LONG / 2) {
+        return Err(format!("bronze's request was nearly done: {:.1?}", behind.worked));
     }
-    first(rig, took, worked, hog)
+    first(&behind)
 }
 
-/// Who was answered so late came first: the server worked for it, and the hog did not.
-fn first(rig: &Rig, took: Duration, worked: Duration, hog: Duration) -> Found {
-    let most = rig.changes();
-    let figures = format!("{took:.1?} for {worked:.1?} of work, the hog had {hog:.1?} of at most {most:.1?}");
-    if took + Duration::from_millis(1) >= worked && hog <= most { Ok(figures) } else { Err(figures) }
+/// For whom the server had done its work so late came first: the server worked for it, and the hog did not.
+fn first(gold: &Gold) -> Found {
+    let Gold { took, worked, hog } = gold;
+    let figures = format!("{took:.1?} for {worked:.1?} of work, the hog had {hog:.1?} of at most {CHANGES:.1?}");
+    if *took + Duration::from_millis(1) >= *worked && *hog <= CHANGES { Ok(figures) } else { Err(figures) }
 }
 
 fn in_queue() -> Found {
@@ -282,10 +337,14 @@ fn in_server() -> Found {
 }
 
 fn woken() -> Found {
-    let rig = Rig::new(1, PRIORITIES)?;
-    let hog = rig.hog_had()?;
-    let took = rig.ask(GOLD, SHORT)?.answered("gold")?;
-    first(&rig, took, Duration::from_millis(SHORT), rig.hog_had()? - hog)
+    first(&gold(&Rig::new(1, PRIORITIES)?)?)
+}
+
+fn woken_after_long() -> Found {
+    let mut rig = Rig::alone()?;
+    rig.ask(BRONZE, LONGER)?.answered("bronze")?;
+    rig.hog_begins()?;
+    first(&gold(&rig)?)
 }
 
 fn alone() -> Found {
@@ -311,10 +370,10 @@ fn nothing_waits() -> Found {
 
 fn by_shares() -> Found {
     let rig = Rig::new(1, SHARES)?;
-    let Behind { took, worked, .. } = gold_behind_bronze(&rig)?;
+    let Gold { took, worked, .. } = gold_behind_bronze(&rig)?;
     let worked = worked.as_millis() as u64;
     // 65 of a hundred; without gold's, bronze would have 5 of the 40 that are asked for
-    within(took, worked * 100 / 75, worked * 100 / 55 + rig.changes().as_millis() as u64)
+    within(took, worked * 100 / 75, worked * 100 / 55 + CHANGES.as_millis() as u64)
 }
 
 fn on_debt() -> Found {
@@ -335,7 +394,8 @@ fn on_debt() -> Found {
 }
 
 /// The part `serve-requests`: a server with one thread that knows nothing of containers. Says its number when it listens, then answers
-/// each request with as many ms of work as its path says, until a signal ends it.
+/// each request with as many ms of work as its path says, until a signal ends it. With an answer it says when it had done the work, and
+/// what it and the process that the path names had had of the CPU.
 pub fn serve(address: &str) {
     pin(Pid::this()).expect("the first CPU is there");
     let listener = TcpListener::bind(address).expect("the address is free");
@@ -349,7 +409,11 @@ pub fn serve(address: &str) {
 fn answer(stream: TcpStream) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
-    let ms = line.trim_start_matches("GET /").split(' ').next().and_then(|ms| ms.parse().ok());
+    let mut words = line.trim_start_matches("GET /").split(['/', ' ']);
+    let ms = words.next().and_then(|ms| ms.parse().ok());
+    let hog = words.next().and_then(|pid| pid.parse().ok()).map_or(Pid::this(), Pid::from_raw);
     spin(Duration::from_millis(ms.unwrap_or(0)));
-    (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    let [done, used, hog] = [now()?, used_by(Pid::this())?, used_by(hog)?].map(|time| time.as_nanos());
+    let said = format!("HTTP/1.1 200 OK\r\nSaid: {done} {used} {hog}\r\n");
+    (&stream).write_all(format!("{said}Content-Length: 0\r\nConnection: close\r\n\r\n").as_bytes())
 }

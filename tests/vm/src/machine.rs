@@ -14,6 +14,7 @@ use fief_tests_netns::two_classes;
 
 use crate::report::{Found, Report};
 use crate::schedule::STATE;
+use crate::types;
 
 const SCOPE: &str = "fief";
 /// Seconds between requests: what clients take of the emulated CPU, the verifier lacks.
@@ -32,11 +33,23 @@ impl Guest {
         let said = self.run("fief status --json").stdout;
         let status: serde_json::Value = serde_json::from_slice(&said).expect("an object");
         let (by, enabled) = (&status["cpu_enforced_by"], std::fs::read_to_string(STATE));
-        match enabled {
-            Ok(state) => assert_eq!((state.trim(), by.as_str()), ("enabled", Some("scheduler")), "{status}"),
-            Err(_) => assert_eq!(by, "cgroup-v2", "{status}"),
+        let refused = (enabled.is_ok() && by == "cgroup-v2").then(types::broken).flatten();
+        match (enabled, refused) {
+            (Ok(_), Some(why)) => return format!("shares held by {by}: {why}"),
+            (Ok(state), None) => assert_eq!((state.trim(), by.as_str()), ("enabled", Some("scheduler")), "{status}"),
+            (Err(_), _) => assert_eq!(by, "cgroup-v2", "{status}"),
         }
         format!("shares held by {by}")
+    }
+
+    /// What the upgrade's apply said of the exchange of schedulers. Nothing where it had none to exchange.
+    fn gap(&self) -> String {
+        if std::fs::read_to_string(STATE).is_ok_and(|state| state.trim() == "enabled") {
+            let told = "journalctl -q -u fief -o cat | grep -o 'its own had the CPUs for .* ms'";
+            let said = self.must(&format!("for look in $(seq 60); do {told} && exit 0; sleep 1; done; exit 1"));
+            return format!(" ({})", said.trim());
+        }
+        String::new()
     }
 }
 
@@ -84,7 +97,7 @@ pub fn begin(report: &mut Report) {
         }),
         ("a reload and an upgrade of the package lose no request", &|| {
             let answers = package_is_upgraded_under_load(&guest, PAUSE);
-            format!("{answers} answers, {}", guest.is_scheduled())
+            format!("{answers} answers, {}{}", guest.is_scheduled(), guest.gap())
         }),
     ];
     all(report, &steps);

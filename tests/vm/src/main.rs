@@ -5,6 +5,8 @@
 //! an unprivileged application, a server, a client, a process that works. Each check prints one line, `ok` or `FAILED`.
 
 mod application;
+mod attributes;
+mod bombs;
 mod changes;
 mod combined;
 mod command;
@@ -23,6 +25,8 @@ mod report;
 mod rounds;
 mod schedule;
 mod server;
+mod turns;
+mod types;
 mod work;
 
 use std::process::ExitCode;
@@ -61,7 +65,8 @@ fn main() -> ExitCode {
         ["inversion"] => inversion::check(&mut report),
         ["inversion", "briefly"] => inversion::check_briefly(&mut report),
         ["serve-requests", address] => inversion::serve(address),
-        ["limits-itself"] => return told(schedule::limits_itself()),
+        ["limits-itself"] => return told(attributes::limits_itself()),
+        ["sets-attributes"] => return told(attributes::set_attributes()),
         ["serves-both"] => return told(combined::serve_both()),
         ["machine", "begins"] => machine::begin(&mut report),
         ["machine", "goes-on"] => machine::go_on(&mut report),
@@ -76,15 +81,23 @@ fn main() -> ExitCode {
         ["sleeps-and-spins"] => rounds::sleep_and_spin(),
         ["calls-filtered"] => rounds::call_filtered(),
         ["hotplug"] => report.check("a CPU that goes and comes changes no share", hotplug::is_borne),
+        ["hotplug", "queue"] => {
+            report.check("who waits in a queue is served while a CPU goes and comes", hotplug::is_borne_by_a_queue);
+        }
         ["changes"] => changes::check(&mut report),
         ["numbers"] => numbers::check(&mut report),
         ["crowds"] => numbers::crowd(),
         ["connections"] => connections::check(&mut report),
         ["serves-connections"] => return told(connections::serve()),
-        ["turns", times] => schedule::check_turns(&mut report, times.parse().expect("a number")),
+        ["turns", times] => turns::check_turns(&mut report, times.parse().expect("a number")),
+        ["turns", "alone", times] => turns::check_turns_alone(&mut report, times.parse().expect("a number")),
         ["receive"] => return told(flood::receive().map(|()| String::new()).map_err(report::text)),
         ["spin"] => work::without_end(),
-        ["bomb"] => work::bomb(),
+        ["attributes"] => attributes::check(&mut report),
+        ["bombs"] => bombs::check(&mut report),
+        ["bombs", "storm"] => bombs::check_storm(&mut report),
+        ["bomb"] => bombs::bomb(),
+        ["storm"] => return told(bombs::storm()),
         ["work"] => work::when_told(),
         ["work-for-descriptor"] => work::for_descriptor(),
         _ => {

@@ -7,11 +7,10 @@ use std::time::Instant;
 
 use fief::Container;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::Signal;
 
 use crate::command::objects;
 use crate::report::{Found, Report};
-use crate::schedule::{DEADLINE, Spinner, apply, must, near, percents, start, start_managed};
+use crate::schedule::{DEADLINE, apply, must, near, percents, start, start_managed};
 use crate::work::{until_told, without_end};
 
 /// More than one application gets queues for.
@@ -26,8 +25,7 @@ pub fn check(report: &mut Report) {
 fn holds_shares() -> Found {
     apply(&[("shop", "cpu.share = \"60%\""), ("site", "")])?;
     let crowd = start_managed("site", "crowds")?;
-    crowd.signal(Signal::SIGCONT)?;
-    tell(&crowd)?;
+    crowd.tell()?;
     let since = Instant::now();
     while unqueued()? == 0 {
         if since.elapsed() > DEADLINE {
@@ -39,17 +37,6 @@ fn holds_shares() -> Found {
     let figures = near(&percents(&["shop"], &[&shop])?, &[60.0], 3.0)?;
     must(true)?;
     Ok(format!("{figures}; {} times without a queue", unqueued()?))
-}
-
-/// Once it waits for that: before, the signal would end it.
-fn tell(crowd: &Spinner) -> Result<(), String> {
-    let since = Instant::now();
-    while !crowd.waits_to_be_told() {
-        if since.elapsed() > DEADLINE {
-            return Err("it does not wait to be told".into());
-        }
-    }
-    crowd.signal(Signal::SIGUSR1)
 }
 
 fn unqueued() -> Result<u64, String> {

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use crate::command::{fief, number, objects, thread_ns, usage, write_policy};
 use crate::report::{Found, Report, same_time, text};
 use crate::server::ask;
+use crate::types;
 use crate::work::SPELL;
 
 const POLICY: &str = r#"
@@ -70,12 +71,17 @@ fn probes() -> Found {
     // 6.12 has all but the scheduler's extension
     let schedules = std::path::Path::new("/sys/kernel/sched_ext").exists();
     let lacks = features.iter().filter(|f| f["available"] != true && (schedules || f["verb"] != "schedule"));
-    let lacking: Vec<String> = lacks.map(ToString::to_string).collect();
-    if machine["enough"] == true && lacking.is_empty() {
-        Ok(format!("{}: {} features", machine["kernel"], features.len()))
-    } else {
-        Err(lacking.join("\n"))
+    let (scheduler, others): (Vec<_>, Vec<_>) = lacks.partition(|f| f["verb"] == "schedule");
+    let found = format!("{}: {} features", machine["kernel"], features.len());
+    if machine["enough"] == true && others.is_empty() {
+        if scheduler.is_empty() {
+            return Ok(found);
+        }
+        if let Some(why) = types::broken() {
+            return Ok(format!("{found}, without a scheduler: {why}"));
+        }
     }
+    Err(scheduler.iter().chain(&others).map(|lacking| lacking.to_string()).collect::<Vec<_>>().join("\n"))
 }
 
 fn applies() -> Found {

@@ -36,6 +36,12 @@ pub fn pin(pid: Pid) -> Result<(), String> {
     sched_setaffinity(pid, &cpus).map_err(text)
 }
 
+pub fn renice(pid: Pid, nice: u32) -> Result<(), String> {
+    let (nice, pid) = (nice.to_string(), pid.to_string());
+    let status = Command::new("busybox").args(["renice", "-n", &nice, "-p", &pid]).stdout(Stdio::null()).status();
+    if status.map_err(text)?.success() { Ok(()) } else { Err("renice".to_owned()) }
+}
+
 fn policy(order: &str) -> Result<(), String> {
     // the limit keeps the scheduler on under the default order
     apply(&[("line", &format!("cpu.policy = {order}\ncpu.limit = \"90%\"")), ("other", "")]).map(drop)
@@ -56,11 +62,7 @@ fn orders() -> Found {
     let spinners = start(&[("line", 2)])?;
     spinners.iter().try_for_each(|one| pin(one.pid()))?;
     // nice 3 has a weight of 526 beside 1024 (the kernel's sched_prio_to_weight)
-    let nicer = spinners[1].pid().to_string();
-    let status = Command::new("busybox").args(["renice", "-n", "3", "-p", &nicer]).stdout(Stdio::null()).status();
-    if !status.map_err(text)?.success() {
-        return Err("renice".to_owned());
-    }
+    renice(spinners[1].pid(), 3)?;
     let by_weight = [1024.0 / 15.5, 526.0 / 15.5];
     let mut told = Vec::new();
     for (order, expected, points) in [

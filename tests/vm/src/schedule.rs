@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The checks of the scheduler: shares, limits and priorities as the processes' own clocks show them, and how it is turned on
-//! and off.
+//! The checks of the scheduler: shares, limits and priorities as the processes' own clocks show them.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,9 +10,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-use crate::command::{fief, number, objects, run_part, write_policy};
+use crate::command::{fief, write_policy};
 use crate::report::{Found, Report, text};
-use crate::work::{SPELL, spin};
+use crate::types;
 
 pub const STATE: &str = "/sys/kernel/sched_ext/state";
 /// Long enough for many slices of each.
@@ -21,9 +20,9 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// For what happens by itself, in the guest's time.
 pub const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Those that take a guest less than a minute together: part of `make test`.
+/// A short form of them: part of `make test`.
 pub fn check_briefly(report: &mut Report) {
-    report.check("a policy with shares turns the scheduler on, and one without turns it off", turns_on_and_off);
+    report.check("a policy with shares turns the scheduler on, and one without turns it off", crate::turns::is_turned);
     report.check("shares are held", holds_shares);
     report.check("weights divide the rest", divides_by_weight);
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
@@ -31,9 +30,7 @@ pub fn check_briefly(report: &mut Report) {
     crate::rounds::check(report);
     report.check("receive work above a limit is discarded", crate::flood::is_discarded);
     report.check("a CPU that goes and comes changes no share", crate::hotplug::is_borne);
-    report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
-    report.check("it is turned on and off many times", || turns(2));
-    report.check("down gives the CPUs back", gives_back);
+    crate::turns::check_briefly(report);
 }
 
 /// All of them.
@@ -41,14 +38,17 @@ pub fn check(report: &mut Report) {
     if !Path::new(STATE).exists() {
         return; // cgroups hold them
     }
-    report.check("a policy with shares turns the scheduler on, and one without turns it off", turns_on_and_off);
+    if let Some(why) = refused() {
+        return report.skip("Fief's scheduler", &why);
+    }
+    report.check("a policy with shares turns the scheduler on, and one without turns it off", crate::turns::is_turned);
     report.check("shares are held", holds_shares);
     report.check("weights divide the rest", divides_by_weight);
     report.check("shares are held at two levels, beside threads of the inner container", holds_two_levels);
     report.check("a limit is held for 1, 2 and 5 processes, alone and beside others", holds_limits);
     report.check("priority 0 has what nobody else wants", holds_priorities);
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
-    report.check("an application's own limit is held, and left with the binding", holds_an_applications_limit);
+    crate::attributes::check(report);
     report.check("receive work above a limit is discarded", crate::flood::is_discarded);
     crate::combined::check(report);
     crate::changes::check(report);
@@ -57,22 +57,18 @@ pub fn check(report: &mut Report) {
     crate::policies::check(report);
     crate::numbers::check(report);
     crate::rounds::check(report);
-    report.check("who waits behind very many under fifo, on one CPU of two, is let in", bears_a_fifo);
+    crate::bombs::check(report);
     report.check("a CPU that goes and comes changes no share", crate::hotplug::is_borne);
-    report.check("very many processes in a limited container do not stop others", bears_a_bomb);
-    report.check("a killed apply leaves a scheduler or none, and the next one goes on", bears_kills);
-    report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
-    report.check("it is turned on and off many times", || turns(5));
-    report.check("down gives the CPUs back", gives_back);
+    crate::turns::check(report);
 }
 
-/// For who has more time than a test.
-pub fn check_turns(report: &mut Report, times: u32) {
-    report.check("it is turned on and off many times", || turns(times));
-    report.check("down gives the CPUs back", gives_back);
+/// Why nothing of it can be checked, on a kernel that takes schedulers and no program of Fief's.
+fn refused() -> Option<String> {
+    let is_on = apply(&[("a", "cpu.share = \"10%\"")]).and_then(|_| must(true)).is_ok();
+    if is_on { None } else { types::broken() }
 }
 
-fn policy(containers: &[(&str, &str)]) -> String {
+pub fn policy(containers: &[(&str, &str)]) -> String {
     let mut text = "version = 1\nschedule = \"auto\"\n".to_owned();
     for (name, given) in containers {
         text.push_str(&format!("[container.\"{name}\"]\n{given}\n"));
@@ -84,7 +80,7 @@ pub fn apply(containers: &[(&str, &str)]) -> Result<String, String> {
     fief(&["apply", write_policy(&policy(containers))?])
 }
 
-fn is_on() -> Result<bool, String> {
+pub fn is_on() -> Result<bool, String> {
     Ok(std::fs::read_to_string(STATE).map_err(text)?.trim() == "enabled")
 }
 
@@ -137,6 +133,13 @@ impl Spinner {
         Ok(spinner)
     }
 
+    /// One that has the CPU of what the caller is bound to, and goes on with it at once.
+    pub fn inheriting(name: &'static str) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(text)?;
+        let process = Command::new(program).arg("spin").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        Ok(Self { process: process.map_err(text)?, container: name, verb: Verb::Bind })
+    }
+
     pub fn said(&mut self) -> Result<String, String> {
         let mut said = String::new();
         if let Some(mut output) = self.process.stdout.take() {
@@ -145,8 +148,21 @@ impl Spinner {
         Ok(said)
     }
 
+    /// Lets it go on, and tells it to begin once it waits for that: before, the signal would end it.
+    pub fn tell(&self) -> Result<(), String> {
+        self.signal(Signal::SIGCONT)?;
+        let since = Instant::now();
+        while !self.waits_to_be_told() {
+            if since.elapsed() > DEADLINE {
+                return Err("it does not wait to be told".into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.signal(Signal::SIGUSR1)
+    }
+
     /// Whether it is in sigtimedwait(), during which the kernel does not call the signal blocked.
-    pub fn waits_to_be_told(&self) -> bool {
+    fn waits_to_be_told(&self) -> bool {
         let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.pid())).unwrap_or_default();
         call.starts_with(&format!("{} ", nix::libc::SYS_rt_sigtimedwait))
     }
@@ -236,20 +252,6 @@ pub fn near(found: &[f64], expected: &[f64], points: f64) -> Found {
     if worst <= points { Ok(figures) } else { Err(figures) }
 }
 
-fn turns_on_and_off() -> Found {
-    apply(&[("a", "")])?;
-    must(false)?;
-    let said = apply(&[("a", "cpu.share = \"10%\"")])?;
-    if said.contains("note") {
-        return Err(said);
-    }
-    must(true)?;
-    let name = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").map_err(text)?;
-    apply(&[("a", "")])?;
-    must(false)?;
-    Ok(format!("its name is {}", name.trim()))
-}
-
 fn holds_shares() -> Found {
     let names = ["a", "b", "c", "d"];
     apply(&[
@@ -324,127 +326,4 @@ fn follows_a_rebind() -> Found {
     let again = percents(&["limited"], &[&spinners])?;
     near(&again, &[5.0], 0.6)?;
     Ok(format!("{:.2} of 5, {:.1} of one CPU of two, {:.2} of 5", held[0], freed[0], again[0]))
-}
-
-fn holds_an_applications_limit() -> Found {
-    run_part(&policy(&[("site", "cpu.limit = \"60%\"")]), "limits-itself")
-}
-
-/// The part `limits-itself`: a thread that works in a container of its own making, which has a tenth of a CPU, and outside of it.
-pub fn limits_itself() -> Found {
-    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).map_err(text)?.unwrap_or(1) as u32;
-    let limited = fief::Container::create().map_err(text)?;
-    limited.set_limit(Some(100_000 / cpus)).map_err(text)?;
-    let timed = || {
-        let begin = Instant::now();
-        let worked = spin(SPELL);
-        begin.elapsed().as_secs_f64() * 1e9 / worked as f64
-    };
-    let before = timed();
-    let bound = limited.bind().map_err(text)?;
-    let held = timed();
-    drop(bound);
-    let after = timed();
-    let figures = format!("took {before:.2}, {held:.2} and {after:.2} times the work");
-    if before < 1.5 && (8.0..12.0).contains(&held) && after < 1.5 { Ok(figures) } else { Err(figures) }
-}
-
-fn bears_a_bomb() -> Found {
-    apply(&[("limited", "cpu.limit = \"10%\""), ("free", "")])?;
-    let bomb = Spinner::start("limited", "bomb", Verb::Bind)?;
-    bomb.signal(Signal::SIGCONT)?;
-    bomb.signal(Signal::SIGUSR1)?;
-    let others = start(&[("free", 2)])?;
-    let count = || Ok::<_, String>(number(&objects(&["show", "limited"])?[0], "processes"));
-    let since = Instant::now();
-    while count()? < 100 {
-        if since.elapsed() > DEADLINE {
-            return Err(format!("{} processes", count()?));
-        }
-    }
-    let found = percents(&["free"], &[&others])?;
-    must(true)?;
-    let figures = near(&found, &[90.0], 3.0)?;
-    Ok(format!("{figures}; {} processes", count()?))
-}
-
-/// The kernel takes a scheduler out under which a thread waits for 30 s, or that puts one on a CPU where it may not run.
-fn bears_a_fifo() -> Found {
-    apply(&[("line", "cpu.policy = \"fifo\""), ("other", "")])?;
-    let bomb = Spinner::start("line", "bomb", Verb::Bind)?;
-    crate::policies::pin(bomb.pid())?;
-    bomb.signal(Signal::SIGCONT)?;
-    bomb.signal(Signal::SIGUSR1)?;
-    let others = start(&[("other", 2)])?;
-    std::thread::sleep(Duration::from_secs(35));
-    must(true)?;
-    drop(others);
-    let processes = number(&objects(&["show", "line"])?[0], "processes");
-    if processes < 100 { Err(format!("{processes} processes")) } else { Ok(format!("{processes} processes")) }
-}
-
-fn bears_kills() -> Found {
-    let mut on = 0;
-    let with = [("a", "cpu.share = \"10%\"")];
-    for round in 0..6u64 {
-        let policy = if round % 2 == 0 { policy(&with) } else { policy(&[("a", "")]) };
-        let mut applying =
-            Command::new("fief").args(["apply", write_policy(&policy)?]).stdout(Stdio::null()).spawn().map_err(text)?;
-        std::thread::sleep(Duration::from_millis(300 * round));
-        // one that has ended is as good
-        let _ = applying.kill();
-        applying.wait().map_err(text)?;
-        on += u32::from(is_on()?);
-    }
-    apply(&with)?;
-    must(true)?;
-    Ok(format!("on after {on} of 6 kills"))
-}
-
-fn recovers() -> Found {
-    apply(&[("a", "cpu.share = \"10%\"")])?;
-    must(true)?;
-    // the operator's way out of a scheduler (Documentation/scheduler/sched-ext.rst)
-    std::fs::write("/proc/sysrq-trigger", "S").map_err(text)?;
-    let since = Instant::now();
-    while is_on()? {
-        if since.elapsed() > DEADLINE {
-            return Err("the kernel keeps it".into());
-        }
-    }
-    let shown = fief(&["show", "a"])?;
-    let told = shown.lines().find(|line| line.contains("took the scheduler out")).ok_or(shown.clone())?.to_owned();
-    if !told.contains("sysrq") {
-        return Err(told);
-    }
-    let said = apply(&[("a", "cpu.share = \"10%\"")])?;
-    if !said.contains("turned on again") {
-        return Err(said);
-    }
-    must(true)?;
-    Ok(told)
-}
-
-fn turns(times: u32) -> Found {
-    let _busy = start(&[("a", 2)])?;
-    let (mut off, mut on) = (Duration::ZERO, Duration::ZERO);
-    for _ in 0..times {
-        let begin = Instant::now();
-        apply(&[("a", "")])?;
-        off += begin.elapsed();
-        must(false)?;
-        let begin = Instant::now();
-        apply(&[("a", "cpu.share = \"10%\"")])?;
-        on += begin.elapsed();
-        must(true)?;
-    }
-    let each = |all: Duration| all.as_secs_f64() / f64::from(times);
-    Ok(format!("{times} times; off took {:.1} s and on {:.1} s each", each(off), each(on)))
-}
-
-fn gives_back() -> Found {
-    fief(&["down"])?;
-    must(false)?;
-    let pins = Path::new("/sys/fs/bpf/fief");
-    if pins.exists() { Err("pins are left".into()) } else { Ok("the kernel's own has them".into()) }
 }

@@ -82,26 +82,3 @@ pub fn until_told() {
     told.thread_block().expect("a signal of ours");
     told.wait().expect("a signal comes");
 }
-
-/// The part `bomb`: once it is told to, makes processes that compute until there are very many, and computes.
-pub fn bomb() -> ! {
-    until_told();
-    let parent = nix::unistd::Pid::this();
-    for _ in 0..150 {
-        // SAFETY: this process has one thread, and the child only computes.
-        #[allow(unsafe_code)]
-        match unsafe { nix::unistd::fork() } {
-            Ok(nix::unistd::ForkResult::Child) => {
-                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).expect("a signal that is known");
-                // the kernel sends nothing for a parent that ended before that
-                if nix::unistd::getppid() != parent {
-                    std::process::exit(1);
-                }
-                without_end()
-            }
-            Ok(_) => {}
-            Err(_) => break,
-        }
-    }
-    without_end()
-}

@@ -69,6 +69,7 @@ pub(crate) fn front() -> FrontView {
             memory: 0,
             too_long: 0,
             would_wait: 0,
+            uncounted: 0,
             classes: vec![class("shop/b", 2_000_000), class("shop/c", 3_000_000)],
         }],
         shut_out: vec![ShutOut { source: "10.0.0.0/24".into(), why: Reason::SynIsolated, remaining_ns: 1 }],
@@ -114,7 +115,8 @@ pub(crate) fn scrape_of(most: usize, containers: Vec<ContainerView>, front: Fron
     let moment = Moment { snapshot: snapshot(containers), front };
     let series = SeriesOptions { most, applications: false };
     let in_force = Some((Arc::new(moment), Arc::new(status)));
-    Scrape { in_force, status_age: Some(Duration::from_secs(3600)), series, record_failures: Some(2) }
+    let status_age = Some(Duration::from_secs(3600));
+    Scrape { in_force, status_age, series, told: Arc::default(), record_failures: Some(2) }
 }
 
 pub(crate) fn text(scrape: Scrape, format: Format) -> String {
@@ -226,6 +228,34 @@ fn verdicts_of_very_many_rules_are_a_bounded_number_of_series_and_none_is_lost()
     has(&text, &[busiest]);
     let others = "fief_verdicts_total{listener=\"web\",container=\"shop/c0\",rule=\"others\"";
     assert!(text.contains(others) && !text.contains("rule=\"1000\""), "{text}");
+}
+
+/// Prometheus takes a counter that falls for one that began anew.
+#[test]
+fn what_a_reading_had_too_much_of_does_not_fall_in_any_format() {
+    let told = Arc::<Mutex<Told>>::default();
+    let tell = |generation: u32, thread_ns: u64, entered: u64, format: Format| {
+        let shop = ContainerView { generation, ..container("shop", 8, None, thread_ns) };
+        let mut front = front();
+        front.queues[0].classes[0].entered = entered;
+        text(Scrape { told: Arc::clone(&told), ..scrape_of(10, vec![shop], front, status()) }, format)
+    };
+    let is_told = |text: &str, seconds: &str, entered: &str| {
+        let time = format!("fief_container_cpu_seconds_total{{container=\"shop\",kind=\"thread\"}} {seconds}");
+        let all = "fief_queue_entered_total{listener=\"web\",container=\"all others\"}";
+        has(text, &[&time, &format!("{all} {entered}")]);
+    };
+    is_told(&tell(1, 1_250_000_000, 10, Format::Text), "1.25", "20");
+    is_told(&tell(1, 1_200_000_000, 9, Format::OpenMetrics), "1.25", "20");
+    is_told(&tell(1, 1_750_000_000, 12, Format::Text), "1.75", "22");
+    // another container has the name now
+    is_told(&tell(2, 250_000_000, 12, Format::Text), "0.25", "22");
+    // all was taken down and put in force again: what is always there has a generation that tells nothing
+    is_told(&tell(1, 200_000_000, 11, Format::Text), "0.2", "21");
+    is_told(&tell(2, 250_000_000, 11, Format::Text), "0.25", "21");
+    // nothing was in force in between
+    text(Scrape { told: Arc::clone(&told), ..Scrape::default() }, Format::Text);
+    is_told(&tell(2, 125_000_000, 11, Format::Text), "0.125", "21");
 }
 
 #[test]

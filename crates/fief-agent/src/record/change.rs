@@ -32,15 +32,27 @@ pub(super) enum StepOf<'a> {
 
 /// Whether everything was taken down in between: what never goes back has begun anew. That is the time of containers that are always there,
 /// which stands still while none is charged, and the generation of any other's slot, by the difference, since the numbers go round. Not
-/// other counters: a packet whose container is not known yet is another's for a moment.
+/// other counters: a packet whose container is not known yet is another's for a moment. Of a time a reading may have too much, as of a CPU
+/// that the hypervisor has taken (bpf/core/usage.bpf.h), and the next one less. But an installation that goes on has containers of before,
+/// or far more charged in all than there was time for since.
 pub(super) fn is_another(before: &Snapshot, after: &Snapshot) -> bool {
     let old: BTreeMap<u32, &ContainerView> = before.containers.iter().map(|view| (view.id, view)).collect();
-    let went_back = |old: &ContainerView, new: &ContainerView| match new.id < fief::abi::FIEF_FIRST_ID {
-        true => new.usage.thread_ns < old.usage.thread_ns,
+    let both: Vec<_> = after.containers.iter().filter_map(|new| Some((*old.get(&new.id)?, new))).collect();
+    let is_special = |view: &ContainerView| view.id < fief::abi::FIEF_FIRST_ID;
+    // installations begin with generations far apart
+    let goes_on = both.iter().any(|(old, new)| !is_special(new) && old.generation == new.generation);
+    let went_back = |old: &ContainerView, new: &ContainerView| match is_special(new) {
+        true => new.usage.thread_ns < old.usage.thread_ns && !goes_on && may_be_charged_since(before, after),
         false => (new.generation.wrapping_sub(old.generation) as i32) < 0,
     };
-    let mut both = after.containers.iter().filter_map(|new| Some((*old.get(&new.id)?, new)));
-    after.taken_ns < before.taken_ns || both.any(|(old, new)| went_back(old, new))
+    after.taken_ns < before.taken_ns || both.iter().any(|(old, new)| went_back(old, new))
+}
+
+/// Whether the CPUs had as much time between the two as there is charged at the later one.
+fn may_be_charged_since(before: &Snapshot, after: &Snapshot) -> bool {
+    let cpu_ns = |view: &ContainerView| u128::from(view.usage.thread_ns) + u128::from(view.usage.receive_ns);
+    let charged: u128 = after.containers.iter().map(cpu_ns).sum();
+    charged <= u128::from(after.cpus) * u128::from(after.taken_ns.saturating_sub(before.taken_ns))
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -263,6 +275,32 @@ mod tests {
         assert!(is_another_from(1000, 990) && is_another_from(3, u32::MAX - 5), "the later, the lower");
         assert!(!is_another_from(990, 990) && !is_another_from(990, 991) && !is_another_from(u32::MAX, 1));
         assert!(!is_another(&of(8, 1000), &of(9, 990)), "each slot has generations of its own");
+    }
+
+    #[test]
+    fn a_time_that_a_reading_had_too_much_of_makes_no_other_installation() {
+        const SECOND: u64 = 1_000_000_000;
+        let of = |second: u64, root: u64, idle: u64| {
+            let mut snapshot = snapshot(vec![container("root", 0, None, root), container("idle", 2, None, idle)]);
+            snapshot.taken_ns = second * SECOND;
+            snapshot
+        };
+        let before = of(60, 20 * SECOND, 90 * SECOND);
+        let stood_still = of(61, 20 * SECOND - 50_000_000, 92 * SECOND);
+        assert!(!is_another(&before, &stood_still));
+        assert!(is_another(&before, &of(61, SECOND / 2, SECOND)), "all of it was charged since");
+    }
+
+    #[test]
+    fn one_whose_time_is_seldom_charged_goes_on_with_its_containers() {
+        let of = |second: u64, root: u64, generation: u32| {
+            let a = ContainerView { generation, ..container("a", 8, None, 0) };
+            let mut snapshot = snapshot(vec![container("root", 0, None, root), a]);
+            snapshot.taken_ns = second * 1_000_000_000;
+            snapshot
+        };
+        assert!(!is_another(&of(60, 600, 7), &of(7200, 595, 7)));
+        assert!(is_another(&of(60, 600, 7), &of(7200, 595, 9)), "it has another container, and less time");
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn cells_into(line: &mut Vec<u8>, cells: impl Iterator<Item = String>) -> io::Re
 /// What is added up, from one place of a record to the next.
 struct Bill {
     player: Player,
-    /// Where the interval began; `None`: nothing is known yet.
+    /// Where the interval began, and no counter less than it was told before; `None`: nothing is known yet.
     start: Option<Snapshot>,
 }
 
@@ -105,20 +105,21 @@ impl Bill {
             }
         }
         if let Some(now) = self.player.known() {
-            add(&mut used, self.start.as_ref(), now);
-            self.start = Some(now.clone());
+            let interval = add(&mut used, self.start.as_ref(), now);
+            self.start = Some(interval.start_of_next(now));
         }
         used.retain(|_, usage| *usage != Usage::default());
         Ok(used)
     }
 }
 
-fn add(used: &mut BTreeMap<String, Usage>, before: Option<&Snapshot>, now: &Snapshot) {
+fn add(used: &mut BTreeMap<String, Usage>, before: Option<&Snapshot>, now: &Snapshot) -> Interval {
     let interval = Interval::between(before, now);
     for (at, view) in now.containers.iter().enumerate() {
         let sum = used.entry(view.path.clone()).or_default();
         *sum = sum.plus(interval.used(at));
     }
+    interval
 }
 
 /// Before anything was used.
@@ -203,6 +204,26 @@ mod tests {
         assert_eq!(bill(folder.path(), from, &[4]), [vec![("a".into(), 71)]], "all that was used in between");
     }
 
+    /// A reading has the time of a CPU that the hypervisor has taken, and the next one has less (bpf/core/usage.bpf.h).
+    #[test]
+    fn intervals_add_up_where_a_reading_had_too_much() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let a = |ns| Some(vec![used("a", 8, None, ns)]);
+        let from = record(folder.path(), vec![a(100), a(150), a(130), a(160)]);
+        let lines = bill(folder.path(), from, &[1, 2, 3]);
+        assert_eq!(lines, [vec![("a".into(), 50)], vec![], vec![("a".into(), 10)]]);
+        assert_eq!(bill(folder.path(), from, &[3]), [vec![("a".into(), 60)]]);
+    }
+
+    #[test]
+    fn what_a_reading_had_too_much_of_root_does_not_bring_all_of_it_again() {
+        const MS: u64 = 1_000_000;
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = |ms| Some(vec![used("root", fief::abi::FIEF_ROOT, None, ms * MS)]);
+        let from = record(folder.path(), vec![root(100_000), root(101_000), root(100_950), root(102_000)]);
+        assert_eq!(bill(folder.path(), from, &[9]), [vec![("root".into(), 2_000 * MS)]]);
+    }
+
     #[test]
     fn what_was_used_before_the_record_is_nobodys() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -214,14 +235,17 @@ mod tests {
     #[test]
     fn nothing_is_lost_when_all_is_taken_down_and_put_in_force_again() {
         let folder = tempfile::tempdir().expect("a folder");
-        let with_idle = |idle, ns| Some(vec![used("idle", fief::abi::FIEF_IDLE, None, idle), used("a", 8, None, ns)]);
+        let with_idle = |generation, idle, ns| {
+            let a = fief_control::ContainerView { generation, ..used("a", 8, None, ns) };
+            Some(vec![used("idle", fief::abi::FIEF_IDLE, None, idle), a])
+        };
         for gap in [false, true] {
             let folder = folder.path().join(gap.to_string());
-            let mut readings = vec![with_idle(1000, 100), with_idle(1010, 130)];
+            let mut readings = vec![with_idle(1, 1000, 100), with_idle(1, 1010, 130)];
             if gap {
                 readings.push(None);
             }
-            readings.extend([with_idle(7, 50), with_idle(8, 51)]);
+            readings.extend([with_idle(9, 7, 50), with_idle(9, 8, 51)]);
             let from = record(&folder, readings);
             assert_eq!(bill(&folder, from, &[9]), [vec![("a".into(), 81), ("idle".into(), 18)]], "{gap}");
         }

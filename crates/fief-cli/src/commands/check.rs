@@ -6,8 +6,8 @@ mod queue;
 
 use std::path::Path;
 
-use fief_control::Enforcer;
-use fief_policy::{Container, Diagnostics, Network, Policy};
+use fief_control::{Enforcer, LOOPBACK_QUEUES};
+use fief_policy::{Container, Diagnostics, Listener, Network, Policy};
 use serde::Serialize;
 
 use crate::cli::Check;
@@ -91,6 +91,27 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
     }
     for listener in &policy.listeners {
         page.push_str(&format!("\n{}", listener::page(listener)));
+    }
+    page.push_str(&loopback(policy));
+    page
+}
+
+/// What a queue at the loopback changes there, and which one meets nobody.
+fn loopback(policy: &Policy) -> String {
+    let mut page = String::new();
+    if policy.queues_at_loopback() {
+        let names = LOOPBACK_QUEUES.map(|(name, _)| name).join(" and ");
+        page.push_str(&format!(
+            "\nat lo: `fief apply` sets {names} to 1, without which the kernel drops what comes out of a queue; `fief down` gives \
+             them back\n"
+        ));
+    }
+    let is_inside = |listener: &&Listener| listener.queue.is_some() && listener.address.ip().is_loopback();
+    for listener in policy.listeners.iter().filter(is_inside).filter(|_| !policy.front.guards_loopback()) {
+        let name = printable(&listener.name);
+        page.push_str(&format!(
+            "\nnobody waits at {name}: its clients come by lo, which [front].interfaces does not name\n"
+        ));
     }
     page
 }
@@ -194,6 +215,22 @@ mod tests {
         let policy = fief_policy::parse(text, "policy").expect("a policy without errors");
         let told = "programs (CGI) for shop and what is below: a container each, below shop/cgi\n";
         assert!(meaning("policy", &policy, None).contains(told));
+    }
+
+    #[test]
+    fn what_a_queue_at_the_loopback_changes_is_told() {
+        let text = "version = 1\n[front]\ninterfaces = [\"lo\"]\n[container.a]\n[listener.web]\naddress = \"127.0.0.1:80\"\nqueue = true\n\
+            [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n";
+        let said = |text: &str| {
+            let policy = fief_policy::parse(text, "p").unwrap_or_else(|errors| panic!("{errors}"));
+            meaning("p", &policy, None)
+        };
+        let sets = "\nat lo: `fief apply` sets net.ipv4.conf.lo.accept_local and net.ipv4.conf.lo.route_localnet to 1,";
+        assert!(said(text).contains(sets), "{}", said(text));
+        assert!(!said(&text.replace("queue = true", "queue = false")).contains("at lo:"));
+        let elsewhere = said(&text.replace("\"lo\"", "\"eth0\""));
+        let nobody = "\nnobody waits at web: its clients come by lo, which [front].interfaces does not name\n";
+        assert!(elsewhere.contains(nobody) && !elsewhere.contains("at lo:"), "{elsewhere}");
     }
 
     #[test]

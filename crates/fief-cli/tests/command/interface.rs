@@ -71,25 +71,38 @@ static __u64 now_ns(void)
 	return (__u64)now.tv_sec * 1000000000 + (__u64)now.tv_nsec;
 }
 
+/* Uses so much CPU. What passes at once between two looks at the clock was the hypervisor's, of which nobody is charged. */
+static void work(clock_t left)
+{
+	const clock_t most = CLOCKS_PER_SEC / 10000;
+	clock_t last = clock(), now;
+
+	while (left > 0) {
+		now = clock();
+		left -= now - last < most ? now - last : most;
+		last = now;
+	}
+}
+
 static int by_ring(int gold)
 {
 	struct fief_ring_page *page = (struct fief_ring_page *)mmap(NULL, FIEF_RING_ALIGN, PROT_READ | PROT_WRITE,
 								    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	struct fief_usage usage;
+	clock_t ran;
 
 	if (fief_ring_begin(gold, page, now_ns) || fief_ring_put(gold, 1))
 		return -1;
 	fief_ring_bind(page, 1, now_ns());
-	while (clock() < CLOCKS_PER_SEC / 10)
-		;
+	work(CLOCKS_PER_SEC / 20);
 	fief_ring_bind(page, FIEF_RING_HOME, now_ns());
-	while (clock() < CLOCKS_PER_SEC / 5) // home's
-		;
+	ran = clock();
+	work(CLOCKS_PER_SEC / 10); // home's
 	if (!fief_ring_put(gold, FIEF_RING_HOME))
 		return -1;
 	if (fief_ring_flush(gold) || fief_ring_clear(gold, 1) || fief_ring_end(gold) || fief_container_usage(gold, &usage))
 		return -1;
-	return usage.thread_ns > 70000000 && usage.thread_ns < 130000000;
+	return usage.thread_ns > 70000000 && usage.thread_ns < (__u64)ran * 1000 + 30000000;
 }
 
 int main(int count, char **words)
@@ -117,8 +130,7 @@ int main(int count, char **words)
 		return 4;
 	if (fief_enter(gold))
 		return 1;
-	while (clock() < CLOCKS_PER_SEC / 20)
-		;
+	work(CLOCKS_PER_SEC / 20);
 	if (fief_leave(gold) || fief_container_usage(gold, &usage) || fief_container_info(gold, &info) ||
 	    fief_container_attributes(gold, &attributes))
 		return 2;
@@ -146,6 +158,12 @@ except fief.NotManaged:
     print("not managed")
     sys.exit()
 gold.set(FIEF_ATTR_WEIGHT, 7)
+def work(left):
+    last = time.thread_time()
+    while left > 0:
+        now = time.thread_time()
+        left -= min(now - last, 0.0001)
+        last = now
 def why_not(call):
     try:
         call()
@@ -165,9 +183,7 @@ with four[0].bind(), four[1].bind(), four[2].bind():
 with gold.bind():
     with fief.open_current() as current:
         assert current.info().self.id == gold.info().self.id
-    until = time.thread_time() + 0.05
-    while time.thread_time() < until:
-        pass
+    work(0.05)
 assert fief.open_current().info().self.id != gold.info().self.id
 print(gold.info().name.decode(), gold.attributes().weight, int(gold.usage().thread_ns > 20_000_000))
 "#;

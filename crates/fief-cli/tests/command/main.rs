@@ -19,6 +19,7 @@ mod odd_names;
 mod package;
 mod place;
 mod record;
+mod run;
 mod started;
 mod system_calls;
 mod unheard;

@@ -116,14 +116,19 @@ mod tests {
     use std::net::TcpListener;
     use std::process::{Child, Command, Stdio};
 
-    use fief_testkit::{Feature, require};
+    use fief_testkit::{Feature, require, wait_until};
 
     use super::*;
 
-    /// Has these sockets for its standard input and output.
+    /// Has these sockets for its standard input and output, and nothing else that is open here.
     fn holder(sockets: [&TcpListener; 2]) -> Child {
         let [input, output] = sockets.map(|socket| Stdio::from(OwnedFd::from(socket.try_clone().expect("a copy"))));
-        Command::new("sleep").arg("1000").stdin(input).stdout(output).spawn().expect("sleep starts")
+        let child = Command::new("sleep").arg("1000").stdin(input).stdout(output).spawn().expect("sleep starts");
+        // the kernel names it once it has closed what a program is not to have
+        let name = format!("/proc/{}/comm", child.id());
+        let is_named = || fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n");
+        wait_until(Duration::from_secs(20), is_named).expect("sleep runs");
+        child
     }
 
     #[test]

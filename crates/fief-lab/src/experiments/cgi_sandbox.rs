@@ -19,6 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
 use crate::noise::measure_again;
 use crate::progress::Progress;
+use crate::vm;
 use site::Site;
 
 /// What holds the programs.
@@ -58,10 +59,11 @@ struct Plan {
 }
 
 fn plan(quick: bool) -> Plan {
+    let rounds = vm::rounds(3);
     match quick {
         _ if is_least() => Plan { rounds: 1, seconds: 0.5, warm_up: 0.2, programs: &[0, 1, 5], retries: 0 },
         true => Plan { rounds: 1, seconds: 10.0, warm_up: 2.0, programs: &[0, 1, 3, 5], retries: 0 },
-        false => Plan { rounds: 3, seconds: 10.0, warm_up: 2.0, programs: &[0, 1, 2, 3, 4, 5], retries: 2 },
+        false => Plan { rounds, seconds: 10.0, warm_up: 2.0, programs: &[0, 1, 2, 3, 4, 5], retries: 2 },
     }
 }
 

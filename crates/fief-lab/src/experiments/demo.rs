@@ -30,14 +30,14 @@ fn plan(quick: bool) -> Plan {
     Plan {
         kinds: vec![Kind::Nginx, Kind::Go],
         ways: WAYS.to_vec(),
-        loads: if is_least() { vec![0, 200] } else { vec![0, 5, 20, 50, 100, 200] },
+        loads: match (is_least(), quick) {
+            (true, _) => vec![0, 200],
+            (_, true) => vec![0, 5, 50, 200],
+            _ => vec![0, 5, 20, 50, 100, 200],
+        },
         costs_us: vec![COST_US],
         rounds: if quick || is_least() { 1 } else { 2 },
-        seconds: match (is_least(), quick) {
-            (true, _) => 0.2,
-            (_, true) => 0.8,
-            _ => 1.5,
-        },
+        seconds: if is_least() { 0.2 } else { 1.5 },
         warm_up: 0.25,
         retries: 0,
     }

@@ -123,8 +123,7 @@ struct Plan {
 
 fn plan(quick: bool) -> Plan {
     let [alone, .., most] = STEPS;
-    // an exact clock has nothing to make up for
-    let rounds = if vm::is_inside() { 1 } else { 3 };
+    let rounds = vm::rounds(3);
     match quick {
         _ if is_least() => Plan { rounds: 1, seconds: 0.5, warm_up: 0.5, steps: vec![alone, most], retries: 0 },
         true => {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use arithmetic::{jitter_ms, missed, rate};
 use cast::{Cast, Computing};
-use clip::Work;
+use clip::{Steps, Work};
 use deadlines::Order;
 use way::Way;
 
@@ -36,8 +36,6 @@ use crate::wanted::Wanted;
 /// A frame of the film: with the whole CPU there are 25 in a second, as in the paper.
 const DECODE: Duration = Duration::from_millis(24);
 const SHOW: Duration = Duration::from_millis(16);
-/// Of each run; what came before is not counted.
-const WARM_UP: Duration = Duration::from_millis(500);
 /// Where only one share is tried.
 const PERCENT: u32 = 40;
 
@@ -80,7 +78,11 @@ struct Sample {
 }
 
 struct Plan {
+    /// For what a step of a frame's work costs.
+    trials: u32,
     rounds: usize,
+    /// Before each run; what came then is not counted.
+    warm_up: Duration,
     length: Duration,
     clip: Duration,
     hogs: &'static [usize],
@@ -88,19 +90,28 @@ struct Plan {
 }
 
 fn plan(quick: bool) -> Plan {
-    let seconds = Duration::from_secs;
+    let (seconds, millis) = (Duration::from_secs, Duration::from_millis);
+    let full = Plan {
+        trials: 20,
+        rounds: 2,
+        warm_up: millis(500),
+        length: seconds(6),
+        clip: seconds(20),
+        hogs: &[1, 3, 5, 7],
+        percents: &[20, PERCENT, 60],
+    };
     match quick {
         _ if is_least() => Plan {
+            trials: 2,
             rounds: 1,
-            length: Duration::from_millis(300),
-            clip: Duration::from_millis(400),
-            hogs: &[1, 7],
+            warm_up: millis(50),
+            length: millis(250),
+            clip: millis(200),
+            hogs: &[1, 2],
             percents: &[PERCENT],
         },
-        true => Plan { rounds: 1, length: seconds(6), clip: seconds(4), hogs: &[1, 3, 5, 7], percents: &[PERCENT] },
-        false => {
-            Plan { rounds: 2, length: seconds(6), clip: seconds(20), hogs: &[1, 3, 5, 7], percents: &[20, PERCENT, 60] }
-        }
+        true => Plan { rounds: 1, percents: &[PERCENT], ..full },
+        false => full,
     }
 }
 
@@ -126,8 +137,8 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let plan = plan(quick);
     let mut progress = Progress::new("media", plan.steps());
     progress.step("alone")?;
-    let work = clip::calibrate(DECODE, SHOW)?;
-    let clip = clip::calibrate(deadlines::DECODE, deadlines::SHOW)?;
+    let steps = Steps::measure(plan.trials)?;
+    let (work, clip) = (steps.within(DECODE, SHOW), steps.within(deadlines::DECODE, deadlines::SHOW));
     let mut runs =
         Runs { plan: &plan, work, clip_work: clip, wanted: &Wanted::from_env(), progress, sample: Sample::default() };
     (runs.sample.frame_ms, runs.sample.alone_rate) = alone(work, plan.length)?;
@@ -179,13 +190,15 @@ fn with_fief(runs: &mut Runs<'_>) -> Result<()> {
     way::give(&mut stand, &Way::One.containers(PERCENT), most)?;
     let hogs = way::bound_hogs(most)?;
     for way in Way::FIEF.into_iter().filter(|way| wanted.any(&[way.name()])) {
-        way::give(&mut stand, &way.containers(PERCENT), most)?;
-        let mut cast = way.cast(runs.work, None)?;
+        let mut started = None;
         for &percent in runs.plan.percents(way) {
             way::give(&mut stand, &way.containers(percent), most)?;
+            // it is bound to containers that are there, and stays in them
+            let mut cast = started.take().map_or_else(|| way.cast(runs.work, None), Ok)?;
             runs.all(way, percent, &mut cast, &hogs)?;
+            started = Some(cast);
         }
-        cast.end()?;
+        started.map_or(Ok(()), Cast::end)?;
     }
     for order in Order::FIEF.into_iter().filter(|order| wanted.any(&[order.name()])) {
         let (work, length) = (runs.clip_work, runs.plan.clip);
@@ -216,9 +229,10 @@ impl Runs<'_> {
         for round in 0..self.plan.rounds {
             for &count in self.plan.hogs {
                 self.progress.step(&format!("round {}, {}, {percent} %, {count} hogs", round + 1, way.title()))?;
-                let computing = Computing::begin(&hogs[..count])?;
                 let before = way.payer().map(charged).transpose()?;
-                let (played, other) = cast.play(WARM_UP + self.plan.length, Duration::ZERO, way.other_period())?;
+                let computing = Computing::begin(&hogs[..count])?;
+                let warm_up = self.plan.warm_up;
+                let (played, other) = cast.play(warm_up + self.plan.length, Duration::ZERO, way.other_period())?;
                 drop(computing);
                 let after = way.payer().map(charged).transpose()?;
                 let charged_ns = before.zip(after).map(|(before, after)| (after - before) as f64);
@@ -227,9 +241,9 @@ impl Runs<'_> {
                     percent,
                     hogs: count,
                     round,
-                    rate: rate(&played.shown_us, WARM_UP),
-                    other_rate: other.map(|other| rate(&other.shown_us, WARM_UP)),
-                    jitter_ms: jitter_ms(&played.shown_us, WARM_UP),
+                    rate: rate(&played.shown_us, warm_up),
+                    other_rate: other.map(|other| rate(&other.shown_us, warm_up)),
+                    jitter_ms: jitter_ms(&played.shown_us, warm_up),
                     charged_ms: charged_ns.map(|ns| ns / 1e6 / played.shown_us.len() as f64),
                 });
             }

@@ -51,15 +51,15 @@ struct Plan {
 
 impl Plan {
     fn of(quick: bool) -> Self {
-        let (reload_ms, rest_ms) = if quick { (400, 500) } else { (1000, 1500) };
+        let (reloads, upgrades, rounds, adoptions) = if quick { (20, 2, 2, 10) } else { (50, 10, 4, 20) };
         let whole = Self {
-            reloads: 50,
-            reload_every: Duration::from_millis(reload_ms),
-            upgrades: if quick { 2 } else { 10 },
-            rounds: 4,
+            reloads,
+            reload_every: Duration::from_secs(1),
+            upgrades,
+            rounds,
             restarts_a_round: 5,
-            adoptions: 20,
-            rest: Duration::from_millis(rest_ms),
+            adoptions,
+            rest: Duration::from_millis(1500),
         };
         match is_least() {
             false => whole,

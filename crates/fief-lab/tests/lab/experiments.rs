@@ -298,7 +298,16 @@ fn admission_cost_has_its_floor_beside_it() {
 
 #[test]
 fn parse_tells_what_a_segment_costs_by_its_place() {
-    let measured = ["worst_segment_vs_first", "verdict_segment_vs_first", "core_used"];
+    let measured = [
+        "worst_segment_vs_first",
+        "verdict_segment_vs_first",
+        "worst_segment_vs_first_behind_proxy",
+        "worst_segment_vs_first_later_head",
+        "worst_segment_vs_first_chunk_line",
+        "worst_segment_vs_first_trailer",
+        "worst_segment_vs_first_inside_body",
+        "core_used",
+    ];
     runs_to_its_end("parse", &measured, &["let_round", "refused_wrongly"]);
 }
 
@@ -322,8 +331,11 @@ fn queue_measures_servers_of_all_kinds_in_closed_and_open_loops() {
         "go.met",
         "lo_stranger_rate",
         "lo_stranger_rate_floor_persistent",
+        "lo_stranger_rate_door",
+        "lo_stranger_rate_door_floor_persistent",
         "memory_10k_mib",
         "pick_vs_hash_lookup",
+        "contended_sharing",
     ];
     let mut named = vec!["nginx.t200_vs_plain_persistent"];
     if require(Feature::OpenSsl) {

@@ -90,6 +90,12 @@ impl Listener {
         (self.address.port()..=self.last_port).map(move |port| SocketAddr::new(ip, port))
     }
 
+    /// Whether clients of IPv4 reach it.
+    pub fn has_ipv4(&self) -> bool {
+        // at `[::]` too
+        self.address.is_ipv4() || self.address.ip().is_unspecified()
+    }
+
     /// Paths of the containers that its clients and requests can belong to.
     pub fn class_paths(&self) -> BTreeSet<&str> {
         let clients = self.clients.iter().map(|client| client.container.as_str());
@@ -116,9 +122,10 @@ impl Listener {
         self.is_policed() || self.requests.iter().any(|request| request.refusal.is_some() || request.rate.is_some())
     }
 
-    /// Does the server's answer decide about what stands behind a request for another protocol?
+    /// Does the server's answer decide about what stands behind a request for another protocol: whether it is refused, or has turns?
     pub fn confirms_upgrades(&self) -> bool {
-        self.later_requests && self.unread_refused.contains(&Unread::Upgrade)
+        let has_turns = self.queue.is_some_and(|queue| queue.turns);
+        self.later_requests && (has_turns || self.unread_refused.contains(&Unread::Upgrade))
     }
 
     /// Are connection requests limited, by any rule or for all?

@@ -5,13 +5,15 @@ use fief_testkit::Dice;
 
 use super::{first_line, lines, one, replace};
 
-const INNER: &[&str] = &[
-    "GET /secret HTTP/1.1\r\nHost: plain.example\r\n\r\n",
-    "GET /plain HTTP/1.1\r\nHost: secret.example\r\n\r\n",
-    "GET /secret HTTP/1.0\r\n\r\n",
-    "hello",
-    "\r\nGET /secret HTTP/1.1\r\nHost: plain.example\r\n\r\n",
-    "GET /plain HTTP/1.1\r\nHost: plain.example\r\n\r\n",
+const INNER: &[&[u8]] = &[
+    b"GET /secret HTTP/1.1\r\nHost: plain.example\r\n\r\n",
+    b"GET /plain HTTP/1.1\r\nHost: secret.example\r\n\r\n",
+    b"GET /secret HTTP/1.0\r\n\r\n",
+    b"hello",
+    b"\r\nGET /secret HTTP/1.1\r\nHost: plain.example\r\n\r\n",
+    b"GET /plain HTTP/1.1\r\nHost: plain.example\r\n\r\n",
+    b"GET /secret HTTP/+1.1\r\nHost: plain.example\r\n\r\n",
+    b"GET /secret\xa0HTTP/1.1\r\nHost: plain.example\r\n\r\n",
 ];
 
 /// Puts these fields and this body into the first head; what stood behind the head stays behind the body.
@@ -52,7 +54,7 @@ pub fn body(bytes: &mut Vec<u8>, dice: &mut Dice) {
         _ => format!("Content-Length: {told}\r\n"),
     };
     let post = dice.roll(3) != 0;
-    insert(bytes, &field, inner.as_bytes(), post);
+    insert(bytes, &field, inner, post);
 }
 
 /// A body in chunks.
@@ -99,7 +101,7 @@ pub fn chunks(bytes: &mut Vec<u8>, dice: &mut Dice) {
         };
         let first = one(dice, &["\r\n", "\r\n", "\r\n", "\r\n", "\n", "\r\r\n", "\r"]);
         let second = one(dice, &["\r\n", "\r\n", "\r\n", "\r\n", "\n", "", "xx"]);
-        body.extend([size.as_bytes(), first.as_bytes(), inner.as_bytes(), second.as_bytes()].concat());
+        body.extend([size.as_bytes(), first.as_bytes(), inner, second.as_bytes()].concat());
     }
     body.extend(one(
         dice,

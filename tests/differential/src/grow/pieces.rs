@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Single bytes, the end of the stream, and where segments begin.
+//! Single bytes, the end of the stream, where segments begin, and how fast they follow each other.
 
 use fief_testkit::Dice;
 
 use super::replace;
 use crate::vector::Case;
+
+/// Cuts of a slow case: with more it would take seconds.
+const MOST_SLOW: usize = 30;
 
 /// A byte more, less, or another; or a part twice.
 pub fn bytes(bytes: &mut Vec<u8>, dice: &mut Dice) {
@@ -39,7 +42,7 @@ pub fn end(case: &mut Case, dice: &mut Dice) {
     case.ends = true;
     if dice.roll(2) == 0 {
         let shorter = [1, 2, 3, 4, 10, 30][dice.roll(6)];
-        case.bytes.truncate(case.bytes.len().saturating_sub(shorter));
+        case.bytes.truncate(case.bytes.len().saturating_sub(shorter).max(1)); // nobody answers nothing
     }
 }
 
@@ -62,4 +65,5 @@ pub fn pieces(case: &mut Case, dice: &mut Dice) {
     }
     case.cuts.sort_unstable();
     case.cuts.dedup();
+    case.slow = case.cuts.len() <= MOST_SLOW && dice.roll(2) == 0;
 }

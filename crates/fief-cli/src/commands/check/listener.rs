@@ -367,7 +367,7 @@ RULE  CLIENTS      CONTAINER  NEW CONNECTIONS
             "listener web on 0.0.0.0:80: one listening socket, and a queue before it\n",
             "  on trial: what would wait or be refused is counted, and passes\n",
             "  connections wait for their first bytes before the server\n",
-            "  of those that wait the highest cpu.priority is next, among equals by share or weight\n",
+            "  of those that wait the highest cpu.priority is next, among equals by share or weight: of the charged CPU time ",
             "   1  10.1.0.0/16  a          made as they come\n",
         ] {
             assert!(told.contains(line), "{line}: {told}");

@@ -42,7 +42,9 @@ fn all(queue: &Queue) -> [String; 4] {
     };
     [
         format!("the server gets {places}, up to {length} others wait up to {} for it{short}", span(*wait_ns)),
-        "of those that wait the highest cpu.priority is next, among equals by share or weight".to_owned(),
+        "of those that wait the highest cpu.priority is next, among equals by share or weight: of the charged CPU time where the \
+         server is managed, else of the number of requests"
+            .to_owned(),
         match fair {
             true => "within a class its clients take turns, by address".to_owned(),
             false => "within a class the order is that of arrival".to_owned(),
@@ -86,5 +88,8 @@ mod tests {
             "of b: none waits longer than 2 s",
         ];
         assert_eq!(told[4..], own);
+        let order = "of those that wait the highest cpu.priority is next, among equals by share or weight: of the charged CPU time where \
+                     the server is managed, else of the number of requests";
+        assert_eq!(told[1], order);
     }
 }

@@ -30,6 +30,7 @@ pub struct Queued<'a> {
     memory: u64,
     too_long: u64,
     would_wait: u64,
+    uncounted: u64,
     places_below: Option<u32>,
     /// Of this one.
     waiting: u32,
@@ -63,6 +64,7 @@ impl<'a> Queued<'a> {
             memory: queue.memory,
             too_long: queue.too_long,
             would_wait: queue.would_wait,
+            uncounted: queue.uncounted,
             places_below: queue.places_below,
             waiting: class.waiting,
             class_in_service: class.in_service,
@@ -136,7 +138,7 @@ pub fn page(queues: &[QueueView]) -> String {
 
 /// What all classes of a queue are together.
 pub fn together(queue: &QueueView) -> String {
-    let QueueView { listener, places, finds, in_service, waiting, length, would_wait, .. } = queue;
+    let QueueView { listener, places, finds, in_service, waiting, length, would_wait, uncounted, .. } = queue;
     let found = match *finds {
         true if *places == MOST => ", the most there are, until fewer are found to do",
         true => ", a number that is found out",
@@ -147,6 +149,12 @@ pub fn together(queue: &QueueView) -> String {
     );
     if *would_wait > 0 {
         lines.push_str(&format!("{listener}: on trial, {} requests would have waited\n", count(*would_wait)));
+    }
+    if *uncounted > 0 {
+        let uncounted = count(*uncounted);
+        lines.push_str(&format!(
+            "{listener}: {uncounted} requests went to the server without a place, since there was no room to know their end\n"
+        ));
     }
     lines
 }
@@ -219,7 +227,13 @@ mod tests {
             }),
             ..class("shop/gold", 4)
         };
-        let queue = QueueView { finds: true, places_below: Some(1), would_wait: 9, ..queue("web", 2, vec![class]) };
+        let queue = QueueView {
+            finds: true,
+            places_below: Some(1),
+            would_wait: 9,
+            uncounted: 8,
+            ..queue("web", 2, vec![class])
+        };
         let page = page(&[queue]);
         let line = page.lines().nth(1).expect("a line");
         let words: Vec<_> = line.split_whitespace().collect();
@@ -230,6 +244,7 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("9 requests would have waited"), "{page}");
+        assert!(page.contains("web: 8 requests went to the server without a place, since "), "{page}");
         let own = "web: 3 of 10 wait that are of shop/gold, each up to 2.000 s; 4 places are for no other class\n";
         assert!(page.contains(own), "{page}");
         let promise = "web: 2 of 100 answers to shop/gold came later than 20 ms within the last second, which held 3 of 4 times; it \

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::load::{Spinner, Stand};
 use super::require_one_cpu;
 use super::serve::Server;
+use crate::bench::First;
 use crate::command::usage;
 use crate::effort::is_least;
 use crate::error::Result;
@@ -29,7 +30,6 @@ const HOG: &str = "hog";
 const CONTAINERS: [(&str, &str); 3] =
     [(WIDE, "cpu.share = \"60%\""), (NARROW, "cpu.share = \"5%\""), (HOG, "cpu.share = \"35%\"")];
 
-const SETTLES: Duration = Duration::from_millis(500);
 /// Longer than a container counts that is not served any more.
 const PRUNED: Duration = Duration::from_millis(1500);
 
@@ -60,6 +60,23 @@ const CASES: [Case; 5] = [
     Case { name: "after a reset, all wanted", way: Way::Reset, other: true, expected: 5.0 },
 ];
 
+struct Plan {
+    rounds: usize,
+    /// How long the thread serves both before each window.
+    settles: Duration,
+    /// Of a window.
+    length: Duration,
+}
+
+fn plan(quick: bool) -> Plan {
+    let settles = Duration::from_millis(500);
+    match (is_least(), quick) {
+        (true, _) => Plan { rounds: 1, settles: Duration::from_millis(100), length: Duration::from_millis(100) },
+        (_, true) => Plan { rounds: 2, settles, length: Duration::from_secs(2) },
+        _ => Plan { rounds: 5, settles, length: Duration::from_secs(2) },
+    }
+}
+
 struct Parties {
     server: Server,
     hog: Spinner,
@@ -75,9 +92,9 @@ struct Window {
 }
 
 impl Parties {
-    fn window(&mut self, case: &Case, length: Duration) -> Result<Window> {
+    fn window(&mut self, case: &Case, plan: &Plan) -> Result<Window> {
         self.server.tell("serve 0 1")?;
-        std::thread::sleep(SETTLES);
+        std::thread::sleep(plan.settles);
         match case.way {
             Way::Both => {}
             Way::Pruned => {
@@ -89,7 +106,7 @@ impl Parties {
         if case.other {
             self.other.go_on()?;
         }
-        let window = self.measure(length)?;
+        let window = self.measure(plan.length)?;
         self.other.stop()?;
         Ok(window)
     }
@@ -117,24 +134,22 @@ impl Parties {
 
 pub fn run(quick: bool) -> Result<Outcome> {
     require_one_cpu("combined", |cpus| format!("one thread cannot have 65 % of {cpus} CPUs"))?;
-    let (rounds, length) = match (is_least(), quick) {
-        (true, _) => (1, Duration::from_millis(300)),
-        (_, true) => (2, Duration::from_secs(1)),
-        _ => (5, Duration::from_secs(2)),
-    };
-    let mut progress = Progress::new("combined", rounds * CASES.len());
+    let plan = plan(quick);
+    let mut progress = Progress::new("combined", plan.rounds * CASES.len());
     let mut outcome = Outcome { name: "combined", about: ABOUT.to_owned(), ..Outcome::default() };
     let mut stand = Stand::default();
     stand.give(&CONTAINERS)?;
     let mut parties =
         Parties { server: Server::start(&[WIDE, NARROW])?, hog: Spinner::start(HOG)?, other: Spinner::start(WIDE)? };
     parties.hog.go_on()?;
+    // the containers have all of the CPU, and who asks what they were charged would have a hundredth of it
+    let first = First::take()?;
     let mut got: Vec<Vec<f64>> = CASES.iter().map(|_| Vec::new()).collect();
     let mut charged: Vec<f64> = Vec::new();
-    for round in 0..rounds {
+    for round in 0..plan.rounds {
         for (case, got) in CASES.iter().zip(&mut got) {
             progress.step(&format!("round {}, {}", round + 1, case.name))?;
-            let window = parties.window(case, length)?;
+            let window = parties.window(case, &plan)?;
             got.push(window.percent);
             if case.way == Way::Both {
                 charged.push(window.charged[0]);
@@ -146,7 +161,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
         }
     }
     let Parties { server, hog, other } = parties;
-    drop((hog, other));
+    drop((hog, other, first));
     server.end()?;
     stand.end()?;
     let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;

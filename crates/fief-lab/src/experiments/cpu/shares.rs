@@ -21,6 +21,9 @@ use crate::statistics::median;
 use crate::table::Table;
 use crate::vm;
 
+/// A window where each step is only tried.
+const LEAST: Duration = Duration::from_millis(100);
+
 const ABOUT: &str = "Containers whose processes only compute, on all CPUs of the machine. Each must get its share, or its part \
 of the rest by its weight, of the whole run and of each second; on two CPUs however many processes it has.";
 
@@ -136,21 +139,24 @@ type Windows = Vec<Vec<Vec<f64>>>;
 impl Part {
     /// One process at a time or, in a guest of their own, processes that run at the same time.
     fn exact(quick: bool) -> Part {
-        let windows = match (is_least(), quick) {
-            (true, _) => 1,
-            (_, true) => 5,
-            _ => 20,
+        let second = Duration::from_secs(1);
+        let (cases, windows, length) = match (is_least(), quick) {
+            // two levels
+            (true, _) => (&CASES[3..], 1, LEAST),
+            (_, true) => (&CASES[..], 5, second),
+            _ => (&CASES[..], 20, second),
         };
-        Part { cases: &CASES, windows, length: Duration::from_secs(1), figures: figures_of_exact }
+        Part { cases, windows, length, figures: figures_of_exact }
     }
 
     fn unequal(quick: bool) -> Part {
-        let (windows, seconds) = match (is_least(), quick) {
-            (true, _) => (1, 1),
-            (_, true) => (3, 4),
-            _ => (5, 4),
+        let seconds = Duration::from_secs(4);
+        let (cases, windows, length) = match (is_least(), quick) {
+            (true, _) => (&UNEQUAL[..1], 1, LEAST),
+            (_, true) => (&UNEQUAL[..], 3, seconds),
+            _ => (&UNEQUAL[..], 5, seconds),
         };
-        Part { cases: &UNEQUAL, windows, length: Duration::from_secs(seconds), figures: figures_of_unequal }
+        Part { cases, windows, length, figures: figures_of_unequal }
     }
 
     fn by_fief(&self, stand: &mut Stand, progress: &mut Progress) -> Result<Windows> {

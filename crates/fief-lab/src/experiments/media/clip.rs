@@ -112,17 +112,33 @@ impl Screen {
     }
 }
 
-/// So much work that both have these times for one frame, by the thread's own clock.
-pub fn calibrate(decode: Duration, show: Duration) -> Result<Work> {
-    let mut decoder = Decoder::new();
-    let block = cost(20, || decoder.decode(BLOCKS))? / BLOCKS as f64;
-    let (mut screen, frame) = (Screen::new(), decoder.frame);
-    let pixel = cost(20, || screen.show(&frame, PIXELS))? / PIXELS as f64;
-    let both = cost(20, || {
-        std::hint::black_box(sum(&frame));
-    })?;
-    let steps = |time: Duration, one: f64| (((time.as_secs_f64() - both) / one) as usize).max(1);
-    Ok(Work { blocks: steps(decode, block), pixels: steps(show, pixel) })
+/// What each step of the work costs by the thread's own clock, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    block: f64,
+    pixel: f64,
+    /// Of a frame, which both have.
+    sum: f64,
+}
+
+impl Steps {
+    /// Tries each so many times.
+    pub fn measure(trials: u32) -> Result<Steps> {
+        let mut decoder = Decoder::new();
+        let block = cost(trials, || decoder.decode(BLOCKS))? / BLOCKS as f64;
+        let (mut screen, frame) = (Screen::new(), decoder.frame);
+        let pixel = cost(trials, || screen.show(&frame, PIXELS))? / PIXELS as f64;
+        let sum = cost(trials, || {
+            std::hint::black_box(sum(&frame));
+        })?;
+        Ok(Steps { block, pixel, sum })
+    }
+
+    /// So much work that both have these times for one frame.
+    pub fn within(self, decode: Duration, show: Duration) -> Work {
+        let steps = |time: Duration, one: f64| (((time.as_secs_f64() - self.sum) / one) as usize).max(1);
+        Work { blocks: steps(decode, self.block), pixels: steps(show, self.pixel) }
+    }
 }
 
 /// The least of so many trials, in seconds.

@@ -32,8 +32,14 @@ pub struct Tally {
     pub cases: u64,
     /// Requests that the server served as the refused resource and Fief let pass.
     pub let_round: u64,
-    /// Valid and allowed requests that the server served and Fief refused.
+    /// Valid and allowed requests that the server served and Fief refused each time.
     pub refused_wrongly: u64,
+    /// As these, but another of the servers reads the refused resource in them, or a request where none is: no failures.
+    #[serde(default)]
+    pub read_otherwise: u64,
+    /// As these, but served when they were tried again: no failures.
+    #[serde(default)]
+    pub unsteady: u64,
     /// Some of both, as the program tells them.
     #[serde(default)]
     pub failures: Vec<String>,
@@ -66,7 +72,8 @@ impl Difference {
         let line = |one: &Tally| {
             json!({
                 "experiment": "parse", "part": "differential", "server": one.server, "speech": one.speech,
-                "cases": one.cases, "let_round": one.let_round, "refused_wrongly": one.refused_wrongly, "failures": one.failures,
+                "cases": one.cases, "let_round": one.let_round, "refused_wrongly": one.refused_wrongly,
+                "read_otherwise": one.read_otherwise, "unsteady": one.unsteady, "failures": one.failures,
             })
         };
         self.tallies.iter().map(line).collect()
@@ -76,7 +83,9 @@ impl Difference {
 /// So many cases for each server; an error of the kind `Missing` where the program is not there.
 pub fn measure(cases: usize) -> Result<Difference> {
     let program = beside(PROGRAM, "fief-tests-differential")?;
-    let mut command = Command::new(&program);
+    // in a group of its own no signal to the lab's reaches it
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM"]).arg(&program);
     // a scope of its own; and some are made smaller, so that they can be told
     command.args(["--json", "--shrink", "20", "--seed", "1", "--cases"]).arg(cases.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -99,13 +108,21 @@ mod tests {
 
     #[test]
     fn the_programs_lines_are_read_and_summed() {
-        let line = r#"{"server":"nginx","speech":"heads","seed":1,"cases":7,"let_round":1,"refused_wrongly":2,"failures":["one"],"held":0}"#;
+        let line = r#"{"server":"nginx","speech":"heads","seed":1,"cases":7,"let_round":1,"refused_wrongly":2,
+            "read_otherwise":3,"unsteady":4,"failures":["one"],"held":0}"#;
         let tally: Tally = serde_json::from_str(line).expect("a line");
-        assert_eq!(tally.failures, ["one"]);
+        assert_eq!(
+            (tally.failures.as_slice(), tally.read_otherwise, tally.unsteady),
+            (["one".to_owned()].as_slice(), 3, 4)
+        );
         let hellos = Tally { speech: "hellos".into(), cases: 3, ..tally.clone() };
         let other = Tally { server: "go".into(), ..tally.clone() };
         let difference = Difference { tallies: vec![tally, hellos, other] };
         assert_eq!((difference.total(|one| one.let_round), difference.total(|one| one.refused_wrongly)), (3, 6));
         assert_eq!((difference.servers(), difference.least_cases()), (vec!["go", "nginx"], 7));
+        assert_eq!(
+            (&difference.to_json()[0]["read_otherwise"], &difference.to_json()[0]["unsteady"]),
+            (&json!(3), &json!(4))
+        );
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! 10,000 segments of one byte a second, of heads of almost 16 kB: what part of a core reading them takes.
 
-use super::head::{Door, LENGTH};
+use super::PORT;
+use super::head::{Door, LENGTH, head};
 use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
 use fief_testkit::{RawConnection, Topology, napi_threads};
@@ -40,15 +41,17 @@ struct Under<'a> {
 
 pub fn measure(door: &Door, seconds: f64) -> Result<Used> {
     let receivers = napi_threads(&door.topology().server, Topology::SERVER)?;
+    let head = head(LENGTH);
+    let send = |connection: &RawConnection<'_>, at: usize| door.send(connection, at, &head[at..=at]);
     let mut all = Vec::new();
     for place in 0..CONNECTIONS {
-        let mut one = Under { connection: door.connect()?, at: 0 };
+        let mut one = Under { connection: door.connect(PORT)?, at: 0 };
         // they are at places all over the head from the first second on
-        let first = place * door.head_length() / CONNECTIONS;
+        let first = place * head.len() / CONNECTIONS;
         while one.at < first {
             let now = door.ran()?.count;
             let end = (one.at + 128).min(first);
-            (one.at..end).try_for_each(|at| door.send_byte(&one.connection, at))?;
+            (one.at..end).try_for_each(|at| send(&one.connection, at))?;
             door.wait_for(now + (end - one.at) as u64)?;
             one.at = end;
         }
@@ -62,11 +65,11 @@ pub fn measure(door: &Door, seconds: f64) -> Result<Used> {
         sent = sent.max(due.saturating_sub(100));
         while sent < due {
             let one = &mut all[(sent % CONNECTIONS as u64) as usize];
-            if one.at == door.head_length() {
+            if one.at == head.len() {
                 // the old one is reset as it goes
-                *one = Under { connection: door.connect()?, at: 0 };
+                *one = Under { connection: door.connect(PORT)?, at: 0 };
             }
-            door.send_byte(&one.connection, one.at)?;
+            send(&one.connection, one.at)?;
             one.at += 1;
             sent += 1;
         }

@@ -51,10 +51,12 @@ pub fn run(plan: &Plan, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Queues have nothing in common that a request has to wait for; requests of one queue have its lock.
+/// Each queue has a lock of its own. All of them share the links of what waits, under a lock, and the count of news: what a request takes of
+/// these stands beside.
 fn contended(rounds: usize, outcome: &mut Outcome) -> Result<()> {
     let mut progress = Progress::new("queue, contended", rounds);
     let (mut alone, mut beside, mut at_one) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sharing_alone, mut sharing_beside) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         progress.step(&format!("round {}", round + 1))?;
         let pin = |other: bool| {
@@ -64,9 +66,13 @@ fn contended(rounds: usize, outcome: &mut Outcome) -> Result<()> {
         };
         let took = fief_bpf::pick::measure_contended(RUNS, pin).context("measure two CPUs at queues")?;
         let [own, other, one] = [took.alone, took.beside, took.at_one].map(|took| took.as_nanos() as f64);
+        let sharing = [took.sharing_alone, took.sharing_beside].map(|took| took.as_nanos() as f64);
         outcome.measurements.push(json!({
             "experiment": "queue", "part": "contended", "round": round, "alone_ns": own, "beside_ns": other, "at_one_ns": one,
+            "sharing_alone_ns": sharing[0], "sharing_beside_ns": sharing[1],
         }));
+        sharing_alone.push(sharing[0]);
+        sharing_beside.push(sharing[1]);
         alone.push(own);
         beside.push(other);
         at_one.push(one);
@@ -75,6 +81,8 @@ fn contended(rounds: usize, outcome: &mut Outcome) -> Result<()> {
     table.row(["alone".to_owned(), number(median(&alone))]);
     table.row(["another CPU has a queue of its own".to_owned(), number(median(&beside))]);
     table.row(["another CPU has the same queue".to_owned(), number(median(&at_one))]);
+    table.row(["alone, with what all queues share".to_owned(), number(median(&sharing_alone))]);
+    table.row(["another CPU has a queue of its own, with that".to_owned(), number(median(&sharing_beside))]);
     outcome.tables.push(table);
     let load = "32 classes in which somebody waits; both CPUs without a pause, a queue each";
     let figure = outcome.figures.must("contended", median(&ratios(&beside, &alone)), Bound::AtMost(1.1));
@@ -82,5 +90,12 @@ fn contended(rounds: usize, outcome: &mut Outcome) -> Result<()> {
     let load = "the same at one queue, which no request asks for without a pause";
     let figure = outcome.figures.add("contended_at_one", median(&ratios(&at_one, &alone)));
     figure.of("the same at one queue", "ratio", load);
+    let load = "both CPUs without a pause, a queue each, a link and the count of news of all";
+    let ratio = median(&ratios(&sharing_beside, &sharing_alone));
+    let metric = "time that a request takes of its queue and of what all queues share beside another CPU that does the same, of alone";
+    outcome.figures.add("contended_sharing", ratio).of(metric, "ratio", load);
+    let added: Vec<f64> = sharing_beside.iter().zip(&sharing_alone).map(|(beside, alone)| beside - alone).collect();
+    let metric = "what another CPU adds to that time";
+    outcome.figures.add("contended_sharing_ns", median(&added)).of(metric, "ns", load);
     Ok(())
 }

@@ -133,9 +133,13 @@ mod tests {
             for connections in Connections::ALL {
                 let load = Load { seconds: 0.5, close: connections.close(), ..Load::of(Client::Low, 20, 5) };
                 let load = kind.asked_by(load);
-                let seen = topology.clients.run(|| seen_here(&load)).expect("inside").expect("loaded");
-                assert!(seen.latency.count() > 5, "{kind:?}, {connections:?}: {seen:?}");
-                assert_eq!((seen.errors, seen.refused), (0, 0), "{kind:?}, {connections:?}");
+                // a machine that stands still has no answers meanwhile
+                let is_answered = (0..5).any(|_| {
+                    let seen = topology.clients.run(|| seen_here(&load)).expect("inside").expect("loaded");
+                    assert_eq!((seen.errors, seen.refused), (0, 0), "{kind:?}, {connections:?}");
+                    seen.latency.count() > 5
+                });
+                assert!(is_answered, "{kind:?}, {connections:?}");
             }
             stand.stop().expect("it ends");
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a port of the loopback loses that no listener names, while a queue is in force in its network namespace.
 //!
-//! A queue guards loopback too, since what stands behind a local proxy is ordered there. So every packet of it passes Fief's
-//! program, whoever's it is. Beside it stand empty programs at the same places.
+//! Where a policy names no interfaces, a small program at the loopback notes the machine's own calls of guarded ports. Where it names lo,
+//! since a server behind a local proxy has its queue there, every packet of the loopback passes the door and the queue's clock, whoever's it is. The
+//! stranger is measured beside both, and beside empty programs at the places of each.
 
 use super::Plan;
 use super::case::Connections;
@@ -30,7 +31,10 @@ const SECONDS: f64 = 0.4;
 /// Adds what came out to the outcome.
 pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()> {
     let (rounds, seconds) = if plan.is_tried() { (1, plan.seconds) } else { (plan.rounds * TIMES, SECONDS) };
-    let sides = Sides::new(vec![Setting::new("Fief's queue", &way::policy("queue = true"), &topology.server, None)?]);
+    let sides = Sides::new(vec![
+        Setting::new("Fief's queue", &way::policy("queue = true"), &topology.server, None)?,
+        Setting::new("Fief's queue at the loopback", &way::policy_at_loopback("queue = true"), &topology.server, None)?,
+    ]);
     let config = NginxConfig::listening(PORT, &[&format!("127.0.0.1:{PORT}")], 1, LASTING)?;
     let _nginx = start_nginx(topology, config, None)?;
     let mut progress = Progress::new("queue, loopback", rounds * sides.all().len());
@@ -64,12 +68,14 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
     for (place, connections) in Connections::ALL.into_iter().enumerate() {
         let of = |side: Side| measured.of(side).iter().map(|rates| rates[place]).collect::<Vec<_>>();
         let load = format!("loopback, {CLIENTS} closed-loop clients of nginx on another core, {}", connections.title());
-        for (word, side, bound) in [("", Side::With(0), Some(Bound::AtLeast(0.99))), ("_floor", Side::Floor(0), None)] {
+        for (word, side) in
+            [("", Side::With(0)), ("_floor", Side::Floor(0)), ("_door", Side::With(1)), ("_door_floor", Side::Floor(1))]
+        {
             let name = format!("lo_stranger_rate{word}{}", connections.suffix());
             let value = median(&ratios(&of(side), &of(Side::Without)));
-            let figure = match bound {
-                Some(bound) => outcome.figures.must(name, value, bound),
-                None => outcome.figures.add(name, value),
+            let figure = match side {
+                Side::With(_) => outcome.figures.must(name, value, Bound::AtLeast(0.99)),
+                _ => outcome.figures.add(name, value),
             };
             let metric =
                 format!("requests a second at a port without a listener, {}, of those without", sides.title(side));

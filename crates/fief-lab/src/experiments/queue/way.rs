@@ -103,9 +103,22 @@ pub fn policy(listener: &str) -> String {
     )
 }
 
+/// The same for a server behind a local proxy: at the loopback and nowhere else.
+pub fn policy_at_loopback(listener: &str) -> String {
+    let inside = policy(listener).replace("0.0.0.0", "127.0.0.1");
+    inside.replace("[container.gold]", "[front]\ninterfaces = [\"lo\"]\n\n[container.gold]")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_door_is_at_the_loopback_where_the_server_is() {
+        let policy = policy_at_loopback("queue = true");
+        assert!(policy.contains("[front]\ninterfaces = [\"lo\"]\n"), "{policy}");
+        assert!(policy.contains("address = \"127.0.0.1:80\"\nqueue = true\n"), "{policy}");
+    }
 
     #[test]
     fn every_policy_is_one_that_fief_knows_or_says_why_not() {

@@ -67,14 +67,15 @@ fn tables(sample: &Sample, parts: &[f64], Priced { cost, page }: &Priced) -> [Ta
     [kept, response, crowd]
 }
 
-/// At the paper's cost. Where a request is cheap, as many times its cost in refusals fills the core whoever refuses: there
-/// the figures stand beside the server's own.
-fn bound(stage: Stage, cost: Cost) -> Option<Bound> {
+/// At the paper's cost. Where a request is cheap, as many times its cost in refusals fills the core whoever refuses: there it
+/// is at least what is kept where the server refuses, in the same run and at the same cost.
+fn bound(stage: Stage, cost: Cost, server: f64) -> Option<Bound> {
     match (stage, cost) {
+        (Stage::Server | Stage::Penalty, _) => None,
+        (Stage::Syn | Stage::Url | Stage::Answer, Cost::Cheap) => Some(Bound::AtLeast(server)),
         (Stage::Syn, Cost::Paper) => Some(Bound::AtLeast(0.95)),
         (Stage::Url, Cost::Paper) => Some(Bound::AtLeast(0.85)),
         (Stage::Answer, Cost::Paper) => Some(Bound::AtLeast(0.8)),
-        (_, Cost::Cheap) | (Stage::Server | Stage::Penalty, _) => None,
     }
 }
 
@@ -85,14 +86,16 @@ fn figures(sample: &Sample, parts: &[f64], cost: Cost, figures: &mut Figures) {
             cost_ms(cost.us())
         )
     };
+    let kept_at = |stage: Stage, part: f64| {
+        let rates = |part| sample.rates(&cost.way(stage.way()), &stage.step(part), GOOD);
+        median(&ratios(&rates(part), &rates(parts[0])))
+    };
+    let server = kept_at(Stage::Server, BOUNDED);
     for stage in [Stage::Syn, Stage::Url, Stage::Answer, Stage::Penalty, Stage::Server] {
         let (way, start, end) = (cost.way(stage.way()), stage.step(parts[0]), stage.step(BOUNDED));
         let name = format!("{}{}", stage.figure(), cost.suffix());
-        let kept = |part: f64| {
-            let served = sample.rates(&way, &stage.step(part), GOOD);
-            median(&ratios(&served, &sample.rates(&way, &start, GOOD)))
-        };
-        let figure = match bound(stage, cost) {
+        let kept = |part| kept_at(stage, part);
+        let figure = match bound(stage, cost, server) {
             Some(bound) => figures.must(&name, kept(BOUNDED), bound),
             None => figures.add(&name, kept(BOUNDED)),
         };
@@ -184,8 +187,30 @@ mod tests {
         assert_eq!(["kept", "kept_url", "kept_url_503", "server_kept"].map(figure), [0.96, 0.9, 0.82, 0.4]);
         assert_eq!([figure("kept_500us"), figure("server_kept_500us")], [0.91, 0.35]);
         assert_eq!([figure("kept_6x"), figure("kept_6x_500us")], [0.48, 0.455]);
+        let bounds =
+            ["kept_500us", "kept_url_500us", "kept_url_503_500us", "kept_url_penalty_500us", "server_kept_500us"];
+        let bounds =
+            bounds.map(|name| outcome.figures.iter().find(|figure| figure.name == name).expect("a figure").bound);
+        let relative = Some(Bound::AtLeast(0.35));
+        assert_eq!(bounds, [relative, relative, relative, None, None], "what the server keeps at that cost");
         let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
         assert!(missed.is_empty(), "{missed:?}");
+    }
+
+    #[test]
+    fn where_a_request_is_cheap_the_kernel_has_to_keep_as_much_as_the_server() {
+        let mut sample = Sample::new("user-vs-kernel");
+        for (stage, end) in [(Stage::Server, 400), (Stage::Syn, 960), (Stage::Url, 399), (Stage::Answer, 400)] {
+            for cost in Cost::ALL {
+                let way = cost.way(stage.way());
+                sample.push_rates(&way, &stage.step(0.02), 0, &[1000, 10]);
+                let kept = if cost == Cost::Paper { 960 } else { end };
+                sample.push_rates(&way, &stage.step(4.0), 0, &[kept, 10]);
+            }
+        }
+        let outcome = outcome(&sample, Vec::new());
+        let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(missed, ["kept_url_500us"]);
     }
 
     #[test]
@@ -194,7 +219,8 @@ mod tests {
         sample.push_rates("server", &Stage::Server.step(0.02), 0, &[1000, 10]);
         let outcome = outcome(&sample, vec!["a reason".into()]);
         let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
-        assert_eq!(missed, ["kept", "kept_url", "kept_url_503"]);
+        let figures = ["kept", "kept_url", "kept_url_503", "kept_500us", "kept_url_500us", "kept_url_503_500us"];
+        assert_eq!(missed, figures);
         assert!(outcome.tables[0].to_string().contains("a reason"));
     }
 }

@@ -26,6 +26,9 @@ fn load(family: Family, close: Close, clients: usize) -> Load {
     }
 }
 
+/// A machine that stands still keeps back what was due then; no try may have more.
+const TRIES: usize = 5;
+
 fn done(topology: &Topology, load: &Load) -> Seen {
     topology.clients.run(|| crate::load::seen_here(load)).expect("inside").expect("loaded")
 }
@@ -39,9 +42,12 @@ fn every_request_is_answered_over_both_families_with_either_close() {
     let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
     for family in [Family::V4, Family::V6] {
         for close in [Close::Rst, Close::Fin] {
-            let seen = done(&topology, &load(family, close, 5));
-            assert!(seen.latency.count() > 0, "{family:?} {close:?}");
-            assert_eq!((seen.errors, seen.stalls), (0, 0), "{family:?} {close:?}");
+            let is_answered = (0..TRIES).any(|_| {
+                let seen = done(&topology, &load(family, close, 5));
+                assert_eq!(seen.errors, 0, "{family:?} {close:?}");
+                seen.latency.count() > 0 && seen.stalls == 0
+            });
+            assert!(is_answered, "{family:?} {close:?}");
         }
     }
 }
@@ -55,14 +61,22 @@ fn kept_connections_bear_one_request_after_the_other_and_outlive_their_end_by_th
     let config = NginxConfig::new(80, 1, "keepalive_requests 7;").expect("written");
     let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
     let opened = || topology.server.tcp_counter("PassiveOpens").expect("a counter");
-    let before = opened();
-    let seen = done(&topology, &Load { warm_up: 0.0, ..load(Family::V4, Close::Keep, 5) });
-    assert_eq!((seen.errors, seen.stalls), (0, 0));
-    let connections = opened() - before;
-    // the last one of a client may bear no answer
-    assert!((connections - 5..=connections).contains(&seen.connections), "{connections}: {seen:?}");
-    // the last ones of the load bear fewer
-    assert!(connections * 7 >= seen.begun && connections * 7 < seen.begun + 5 * 7, "{connections} for {}", seen.begun);
+    let is_smooth = (0..TRIES).any(|_| {
+        let before = opened();
+        let seen = done(&topology, &Load { warm_up: 0.0, ..load(Family::V4, Close::Keep, 5) });
+        assert_eq!(seen.errors, 0);
+        if seen.stalls > 0 {
+            return false;
+        }
+        let connections = opened() - before;
+        // the last one of a client may bear no answer
+        assert!((connections - 5..=connections).contains(&seen.connections), "{connections}: {seen:?}");
+        // the last ones of the load bear fewer; at its end each client may have begun a request on one that the server has not made yet
+        let most = connections * 7;
+        assert!(most + 5 >= seen.begun && most < seen.begun + 5 * 7, "{connections} for {}", seen.begun);
+        true
+    });
+    assert!(is_smooth, "requests stall");
 }
 
 #[test]
@@ -73,8 +87,12 @@ fn a_think_time_keeps_the_load_slow() {
     let topology = Topology::new().expect("a topology");
     let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
     let load = Load { think_us: 50_000, ..load(Family::V4, Close::Rst, 1) };
-    let seen = done(&topology, &load);
-    assert!((1..=6).contains(&seen.latency.count()), "{} requests in 300 ms", seen.latency.count());
+    let is_loaded = (0..TRIES).any(|_| {
+        let count = done(&topology, &load).latency.count();
+        assert!(count <= 6, "{count} requests in 300 ms");
+        count > 0
+    });
+    assert!(is_loaded, "no request in 300 ms");
 }
 
 #[test]
@@ -108,9 +126,6 @@ fn what_is_under_way_at_the_end_is_waited_for_and_else_given_up() {
     let seen = done(&topology, &Load { settle_ms: 50, ..settled(Close::Fin) });
     assert_eq!((seen.begun, seen.given_up, seen.connections), (5, 5, 0), "{seen:?}");
 }
-
-/// A machine that stands still at a load's end keeps back what was due then; no try may have more.
-const TRIES: usize = 5;
 
 #[test]
 fn an_open_loop_comes_at_its_rate_though_nothing_is_answered() {
@@ -158,10 +173,16 @@ fn a_refusal_is_told_apart_from_an_answer_and_from_a_failure() {
     let refuse = "location /busy { return 503; }\nlocation /gone { return 410; }";
     let config = NginxConfig::new(80, 1, refuse).expect("written");
     let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
-    let seen = |path: &str| done(&topology, &Load { path: path.to_owned(), ..load(Family::V4, Close::Rst, 2) });
-    let (busy, gone) = (seen("/busy"), seen("/gone"));
-    assert!(busy.refused > 0 && busy.errors == 0 && busy.latency.count() == 0, "{busy:?}");
-    assert!(gone.errors > 0 && gone.refused == 0 && gone.latency.count() == 0, "{gone:?}");
+    let is_all = |path: &str, told: fn(&Seen) -> u64| {
+        let load = Load { path: path.to_owned(), ..load(Family::V4, Close::Rst, 2) };
+        (0..TRIES).any(|_| {
+            let seen = done(&topology, &load);
+            assert_eq!((seen.refused + seen.errors, seen.latency.count()), (told(&seen), 0), "{path}: {seen:?}");
+            told(&seen) > 0
+        })
+    };
+    assert!(is_all("/busy", |seen| seen.refused), "nothing was refused");
+    assert!(is_all("/gone", |seen| seen.errors), "nothing failed");
 }
 
 #[test]
@@ -170,7 +191,10 @@ fn a_server_that_is_not_there_is_errors_and_no_hang() {
         return;
     }
     let topology = Topology::new().expect("a topology");
-    let seen = done(&topology, &load(Family::V4, Close::Rst, 2));
-    assert_eq!(seen.latency.count(), 0);
-    assert!(seen.errors > 0);
+    let is_told = (0..TRIES).any(|_| {
+        let seen = done(&topology, &load(Family::V4, Close::Rst, 2));
+        assert_eq!(seen.latency.count(), 0);
+        seen.errors > 0
+    });
+    assert!(is_told, "no error in 300 ms");
 }

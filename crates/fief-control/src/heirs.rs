@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Heirs: which container has the usage of another one, once that has ended. Pure.
+//!
+//! The kernel side decides it (`container_heir` in bpf/core/containers.bpf.h): the nearest one above that lives, where usage is passed up, and
+//! else `retired`. The root, which is above all, inherits nothing.
+//! Limits: of several that ended together nobody knows which was the first. What one of them left to another is taken to have gone where
+//! that one's own usage went. One that was moved elsewhere as it ended is taken to have left its usage where it was before.
+
+use std::collections::HashMap;
+
+use fief::abi::{FIEF_MAX_DEPTH, FIEF_RETIRED, FIEF_ROOT};
+
+use crate::ContainerView;
+
+/// Of the containers of one snapshot, by their positions.
+#[derive(Debug)]
+pub struct Heirs<'s> {
+    containers: &'s [ContainerView],
+    by_id: HashMap<u32, usize>,
+    /// Those that live.
+    by_path: HashMap<&'s str, usize>,
+}
+
+impl<'s> Heirs<'s> {
+    /// Of these containers.
+    pub fn of(containers: &'s [ContainerView]) -> Self {
+        let by_id = containers.iter().enumerate().map(|(at, view)| (view.id, at)).collect();
+        let living = containers.iter().enumerate().filter(|(_, view)| view.state != "ended");
+        let by_path = living.map(|(at, view)| (view.path.as_str(), at)).collect();
+        Self { containers, by_id, by_path }
+    }
+
+    /// A container, and those above it that usage may go to. One whose parent has ended says no more than its path.
+    pub fn way_up(&self, at: usize) -> impl Iterator<Item = usize> {
+        let above = move |&at: &usize| {
+            let view = &self.containers[at];
+            match view.parent {
+                Some(FIEF_ROOT) => None,
+                Some(parent) => self.by_id.get(&parent).copied(),
+                None => {
+                    let above = std::iter::successors(Some(view.path.as_str()), |path| Some(path.rsplit_once('/')?.0));
+                    // the first one above it has ended: who lives with that path is another one
+                    above.skip(2).find_map(|path| self.by_path.get(path).copied())
+                }
+            }
+        };
+        // the depth of the tree is bounded; a loop in a torn snapshot is not
+        std::iter::successors(Some(at), above).take(FIEF_MAX_DEPTH as usize + 1)
+    }
+
+    /// The first on the way up that can have the usage of a container, which may be that one itself. `None`: there is not even `retired`.
+    pub fn heir(&self, at: usize, can_have: impl Fn(usize) -> bool) -> Option<usize> {
+        for here in self.way_up(at) {
+            if can_have(here) {
+                return Some(here);
+            }
+            if !self.containers[here].attributes.pass_up {
+                break;
+            }
+        }
+        self.by_id.get(&FIEF_RETIRED).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::tests::container as sample;
+
+    fn container(path: &str, id: u32, parent: Option<u32>, passes_up: bool) -> ContainerView {
+        let attributes = fief::abi::fief_attributes { weight: 100, pass_up: passes_up.into(), ..Default::default() };
+        ContainerView { path: path.to_owned(), id, parent, attributes: attributes.into(), ..sample() }
+    }
+
+    #[test]
+    fn usage_goes_up_to_the_nearest_one_that_lives_and_else_to_retired() {
+        let all = [
+            container("root", FIEF_ROOT, None, false),
+            container("retired", FIEF_RETIRED, None, false),
+            container("shop", 8, Some(FIEF_ROOT), true),
+            container("shop/a", 9, Some(8), true),
+            container("shop/a/b", 10, Some(9), true),
+            container("shop/a/c", 11, Some(9), false),
+            // its parent has ended
+            container("shop/gone/d", 12, None, true),
+        ];
+        let heirs = Heirs::of(&all);
+        let twin = [
+            container("shop", 8, Some(FIEF_ROOT), true),
+            ContainerView { state: "ended", ..container("shop/t", 9, Some(8), true) },
+            container("shop/t", 20, Some(8), true),
+            container("shop/t/x", 10, None, true),
+        ];
+        assert_eq!(Heirs::of(&twin).heir(3, |here| here != 3), Some(0), "not the other one of its parent's name");
+        let heir = |at: usize, ended: &[usize]| {
+            let heir = heirs.heir(at, |here| !ended.contains(&here));
+            heir.map(|heir| all[heir].path.as_str())
+        };
+        assert_eq!(heir(4, &[]), Some("shop/a/b"), "it lives");
+        assert_eq!(heir(4, &[4]), Some("shop/a"));
+        assert_eq!(heir(4, &[3, 4]), Some("shop"));
+        assert_eq!(heir(5, &[5]), Some("retired"), "it passes nothing up");
+        assert_eq!(heir(6, &[6]), Some("shop"), "by its path");
+        assert_eq!(heir(2, &[2]), Some("retired"), "the root inherits nothing");
+    }
+}
