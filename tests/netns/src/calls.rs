@@ -16,6 +16,20 @@ pub fn set_option(fd: impl AsFd, option: u32, value: &[u8]) -> Result<(), Errno>
     Errno::result(err).map(drop)
 }
 
+/// What an option at our level says in a buffer of so many bytes: as many of them as it fills.
+pub fn get_option(fd: impl AsFd, option: u32, length: usize) -> Result<Vec<u8>, Errno> {
+    let mut said = vec![0; length];
+    let mut filled = length as u32;
+    // SAFETY: the kernel writes at most `filled` bytes, for which there is room.
+    let err = unsafe {
+        let (level, value) = (abi::FIEF_SOL as i32, said.as_mut_ptr().cast());
+        libc::getsockopt(fd.as_fd().as_raw_fd(), level, option as i32, value, &raw mut filled)
+    };
+    Errno::result(err)?;
+    said.truncate(filled as usize);
+    Ok(said)
+}
+
 /// Bytes that the peer's kernel has not acknowledged yet.
 pub fn unacknowledged(stream: &TcpStream) -> i32 {
     let mut bytes = 0;

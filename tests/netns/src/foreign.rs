@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Somebody else's BPF program on a cgroup or at an interface: counts what it sees and lets it pass.
+//! Somebody else's BPF program on a cgroup or at an interface: counts what it sees and lets it pass, to whoever stands behind it or
+//! past them. One loses what it counts.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -15,6 +16,15 @@ pub struct Foreign {
 
 const PSEUDO_MAP_VALUE: u8 = 2;
 
+/// Ends the chain: the packet goes on to the network layer (TCX_PASS, TC_ACT_OK).
+const OK: i32 = 0;
+/// Goes on to the next program (TCX_NEXT, TC_ACT_UNSPEC).
+const NEXT: i32 = -1;
+/// Goes nowhere (TCX_DROP, TC_ACT_SHOT).
+const SHOT: i32 = 2;
+/// Where the mark stands in struct __sk_buff.
+const MARK_AT: i16 = 8;
+
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> bpf_insn {
     let mut insn = bpf_insn { code, off, imm, ..Default::default() };
     insn.set_dst_reg(dst);
@@ -22,7 +32,13 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> bpf_insn {
     insn
 }
 
+/// Attaches one to an interface.
+type Attach = fn(u32) -> Foreign;
+
 impl Foreign {
+    /// Ways to attach one behind the others that ends the chain at what it lets pass, as programs of container networks do.
+    pub const ENDING: [(&str, Attach); 2] = [("tcx", Self::attach_ingress_ok), ("tc", Self::attach_ingress_ok_by_tc)];
+
     /// Attaches a program of the kind cgroup/setsockopt or cgroup/getsockopt.
     pub fn attach(cgroup: BorrowedFd<'_>, kind: bpf_attach_type) -> Self {
         Self::attach_to(cgroup.as_raw_fd(), libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCKOPT, kind, 1)
@@ -30,17 +46,43 @@ impl Foreign {
 
     /// Attaches a program behind those that look at what an interface of this network namespace receives.
     pub fn attach_ingress(interface: u32) -> Self {
-        const NEXT: i32 = -1; // TCX_NEXT
+        Self::attach_behind(interface, NEXT)
+    }
+
+    /// The same with the verdict that ends the chain.
+    fn attach_ingress_ok(interface: u32) -> Self {
+        Self::attach_behind(interface, OK)
+    }
+
+    fn attach_behind(interface: u32, verdict: i32) -> Self {
         let interface = i32::try_from(interface).expect("numbers of interfaces are small");
-        Self::attach_to(interface, libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, NEXT)
+        Self::attach_to(interface, libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, verdict)
     }
 
     /// Attaches a program before all those that look at what an interface of this network namespace receives, with the verdict
     /// that ends their chain: the packet goes on to the network layer.
     pub fn attach_ingress_before(interface: u32) -> Self {
-        const ON: i32 = 0; // TCX_PASS
+        Self::link_before(interface, load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, OK))
+    }
+
+    /// Attaches a program there too that loses the packets with this mark, and counts those alone.
+    pub fn attach_losing(interface: u32, mark: u32) -> Self {
+        let calls = counter();
+        let code = [
+            // r0 = mark of the packet; unless it is this one, r0 = next, and that is all
+            insn(0x61, 0, 1, MARK_AT, 0),
+            insn(0x16, 0, 0, 2, mark.cast_signed()),
+            insn(0xb7, 0, 0, 0, NEXT),
+            insn(0x95, 0, 0, 0, 0),
+        ];
+        let loses = [insn(0xb7, 0, 0, 0, SHOT), insn(0x95, 0, 0, 0, 0)];
+        let code: Vec<_> = code.into_iter().chain(count(&calls)).chain(loses).collect();
+        let program = load_code(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, &code);
+        Self::link_before(interface, (calls, program))
+    }
+
+    fn link_before(interface: u32, (calls, program): (MapHandle, OwnedFd)) -> Self {
         let interface = i32::try_from(interface).expect("numbers of interfaces are small");
-        let (calls, program) = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, ON);
         let options = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
             flags: libbpf_sys::BPF_F_BEFORE,
@@ -75,8 +117,16 @@ impl Foreign {
 
     /// Attaches a program at an interface's ingress as `tc` does, behind all of tcx.
     pub fn attach_ingress_by_tc(interface: u32) -> Self {
-        const GO_ON: i32 = -1; // TC_ACT_UNSPEC
-        let (calls, program) = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, GO_ON);
+        Self::attach_by_tc(interface, NEXT)
+    }
+
+    /// The same with the verdict that ends the chain.
+    fn attach_ingress_ok_by_tc(interface: u32) -> Self {
+        Self::attach_by_tc(interface, OK)
+    }
+
+    fn attach_by_tc(interface: u32, verdict: i32) -> Self {
+        let (calls, program) = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, verdict);
         let interface = i32::try_from(interface).expect("numbers of interfaces are small");
         let mut hook = libbpf_rs::TcHookBuilder::new(program.as_fd())
             .ifindex(interface)
@@ -138,17 +188,30 @@ fn load(program: bpf_prog_type, kind: bpf_attach_type, verdict: i32) -> (MapHand
 
 /// The same, whose verdict these instructions leave in r0.
 fn load_with(program: bpf_prog_type, kind: bpf_attach_type, verdict: &[bpf_insn]) -> (MapHandle, OwnedFd) {
+    let calls = counter();
+    let verdict = verdict.iter().copied();
+    let code: Vec<_> = count(&calls).into_iter().chain(verdict).chain([insn(0x95, 0, 0, 0, 0)]).collect();
+    let program = load_code(program, kind, &code);
+    (calls, program)
+}
+
+fn counter() -> MapHandle {
     let options =
         libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
-    let calls = MapHandle::create(MapType::Array, Some("ff_calls"), 4, 8, 1, &options).expect("a map");
-    let count = [
+    MapHandle::create(MapType::Array, Some("ff_calls"), 4, 8, 1, &options).expect("a map")
+}
+
+fn count(calls: &MapHandle) -> [bpf_insn; 4] {
+    [
         // r1 = the counter; r2 = 1; lock *r1 += r2
         insn(0x18, 1, PSEUDO_MAP_VALUE, 0, calls.as_fd().as_raw_fd()),
         insn(0, 0, 0, 0, 0),
         insn(0xb7, 2, 0, 0, 1),
         insn(0xdb, 1, 2, 0, 0),
-    ];
-    let code: Vec<_> = count.into_iter().chain(verdict.iter().copied()).chain([insn(0x95, 0, 0, 0, 0)]).collect();
+    ]
+}
+
+fn load_code(program: bpf_prog_type, kind: bpf_attach_type, code: &[bpf_insn]) -> OwnedFd {
     let mut options = libbpf_sys::bpf_prog_load_opts {
         sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
         expected_attach_type: kind,
@@ -165,7 +228,7 @@ fn load_with(program: bpf_prog_type, kind: bpf_attach_type, verdict: &[bpf_insn]
             &raw mut options,
         )
     };
-    (calls, own(program))
+    own(program)
 }
 
 fn own(fd: i32) -> OwnedFd {

@@ -167,12 +167,22 @@ impl Front {
 
     /// States of the server's sockets that belong to a client's port, as /proc writes them (01 established, 03 request).
     pub fn sockets(&self, port: u16) -> Vec<String> {
+        self.states(|_, remote| remote == port)
+    }
+
+    /// Whether a socket of the server's namespace listens at a port.
+    pub fn listens(&self, port: u16) -> bool {
+        self.states(|local, _| local == port).iter().any(|state| state == "0A")
+    }
+
+    /// Of the server's sockets with these ports, their own and the remote one.
+    fn states(&self, have: impl Fn(u16, u16) -> bool) -> Vec<String> {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
         let text = self.topology.server.run(|| read("tcp") + &read("tcp6")).unwrap();
         let fields = text.lines().filter_map(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
-            let remote = words.get(2)?.rsplit(':').next()?;
-            (u16::from_str_radix(remote, 16) == Ok(port)).then(|| (*words.get(3).unwrap()).to_owned())
+            let port = |at: usize| u16::from_str_radix(words.get(at)?.rsplit(':').next()?, 16).ok();
+            have(port(1)?, port(2)?).then(|| (*words.get(3).unwrap()).to_owned())
         });
         fields.collect()
     }
@@ -321,6 +331,11 @@ impl Verdicts {
     /// How many had this reason in a guard or rule that only counts.
     pub fn monitored(&self, reason: abi::fief_reason) -> u64 {
         self.0.iter().filter(|verdict| verdict.reason == reason && verdict.monitored).map(|verdict| verdict.count).sum()
+    }
+
+    /// How many requests could not be read, let pass or refused: those whose begin is not known are among them.
+    pub fn unread(&self) -> u64 {
+        (abi::FIEF_PASSED_MALFORMED..=abi::FIEF_REFUSED_OTHER).map(|kind| self.count(kind) + self.monitored(kind)).sum()
     }
 
     /// How many requests were looked at.

@@ -74,7 +74,7 @@ impl Installation {
     pub fn with(setup: &Setup<'_>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         static SWEPT: Once = Once::new();
-        SWEPT.call_once(sweep_pins);
+        SWEPT.call_once(sweep);
         let scope = format!("ff-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let fief = Fief::with_scope(&scope);
         let parsed = fief_policy::parse(setup.policy, "test.toml").unwrap_or_else(|e| panic!("{e}"));
@@ -193,16 +193,17 @@ impl Drop for Installation {
     }
 }
 
-/// Lets go of the programs of tests that were killed: they would stay on every context switch and packet. Their pins lie
-/// under the name `ff-<pid>-<n>`, perhaps with more behind it.
-fn sweep_pins() {
-    let entries = fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
-    for entry in entries {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix("ff-")?.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|owner| !lives(owner)) {
-            // a test beside this one may be faster
-            let _ = fs::remove_dir_all(entry.path());
+/// Lets go of the programs of tests that were killed: they would stay on every context switch and packet. What they left has the name
+/// `ff-<pid>-<n>`, perhaps with more behind it: their pins, and what their agents speak by.
+fn sweep() {
+    for folder in ["/sys/fs/bpf", "/run/fief"] {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let owner = name.to_str().and_then(|name| name.strip_prefix("ff-")?.split('-').next()?.parse::<u32>().ok());
+            if owner.is_some_and(|owner| !lives(owner)) {
+                // a test beside this one may be faster
+                let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
+            }
         }
     }
 }

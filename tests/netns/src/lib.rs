@@ -33,7 +33,7 @@ mod table;
 mod user;
 
 pub use away::Away;
-pub use calls::{fresh_socket, multipath_socket, set_option, unacknowledged};
+pub use calls::{fresh_socket, get_option, multipath_socket, set_option, unacknowledged};
 pub use charged::{is_about, ms, own_clock, used};
 pub use child::{Child, Door, clone_into, fork};
 pub use dial::{connect_from, connect_once_served, connect_with_bytes};

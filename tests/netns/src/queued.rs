@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::{Family, Topology, digest, pattern, wait_until};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{Backlog, SockaddrIn6, bind, listen};
 
 use crate::front::{Door, Front, plain};
@@ -47,6 +48,47 @@ pub fn lasting() -> String {
     let policy = POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"30s\"");
     assert_ne!(policy, POLICY);
     policy
+}
+
+/// Tables of what is kept of requests that wait.
+pub const OF_WAITING: [&str; 3] = ["queue_holds", "queue_waits", "queue_pieces"];
+
+/// How many entries these tables have, and how many places in lines are taken.
+pub fn entries(front: &Front, tables: &[&'static str]) -> Vec<(&'static str, usize)> {
+    let open = |name| MapHandle::from_pinned_path(front.installation().fief().pins().map(name)).unwrap();
+    let count = |name: &&'static str| (*name, open(*name).keys().count());
+    tables.iter().map(count).chain([("queue_lines", links_taken(&open("queue_lines")))]).collect()
+}
+
+/// Names of the interfaces that the clock of queues is made of.
+pub fn clocks(front: &Front) -> Vec<String> {
+    front
+        .topology
+        .server
+        .run(|| {
+            let interfaces = nix::net::if_::if_nameindex().unwrap();
+            let names = interfaces.iter().map(|interface| interface.name().to_str().unwrap().to_owned());
+            names.filter(|name| name.starts_with("fief-")).collect()
+        })
+        .unwrap()
+}
+
+/// As `struct queue_links` says (bpf/include/maps/queues.bpf.h): behind its lock it has the first free link, and how many links were ever
+/// taken. A free link begins with the number of the next one.
+fn links_taken(lines: &MapHandle) -> usize {
+    const HEAD: usize = 16;
+    let links = lines.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().expect("an array has its element");
+    let word = |at: usize| u32::from_ne_bytes(links[at..at + 4].try_into().unwrap()) as usize;
+    let next = |link: usize| {
+        let at = HEAD + link * (links.len() - HEAD) / abi::FIEF_QUEUE_SLOTS as usize;
+        usize::from(u16::from_ne_bytes(links[at..at + 2].try_into().unwrap()))
+    };
+    let (mut free, mut taken) = (word(4), word(8));
+    // read while it changes, the list may lead in a circle
+    while free != 0 && taken > 0 {
+        (free, taken) = (next(free), taken - 1);
+    }
+    taken
 }
 
 /// A client of each class of `POLICY`.
@@ -124,6 +166,15 @@ impl Queued {
         self.counter.1.notify_all();
     }
 
+    /// Lets the server answer all requests that it has read, and no other one.
+    pub fn let_go_what_is_read(&self) {
+        let mut own = self.counter.0.lock().unwrap();
+        let read = own.got.len();
+        own.let_go = read;
+        drop(own);
+        self.counter.1.notify_all();
+    }
+
     /// The server ends the connections that it still has.
     pub fn hang_up(&self) {
         for stream in self.counter.0.lock().unwrap().open.drain(..).filter_map(|stream| stream.upgrade()) {
@@ -156,7 +207,14 @@ impl Queued {
 
     /// Waits until so many requests wait.
     pub fn wait_for(&self, waiting: u32) {
-        wait_until(SOON, || self.queue().waiting == waiting).unwrap_or_else(|_| panic!("{:?}", self.queue()));
+        wait_until(SOON, || self.has_waiting(waiting)).unwrap_or_else(|_| panic!("{:?}", self.queue()));
+    }
+
+    /// Whether so many requests wait. One is counted a moment before it is in its line, where it can be next.
+    pub fn has_waiting(&self, waiting: u32) -> bool {
+        let queue = self.queue();
+        let in_line: u32 = queue.class.iter().map(|class| class.list.linked).sum();
+        (queue.waiting, in_line) == (waiting, waiting)
     }
 
     /// Waits until nobody waits and no place is taken.

@@ -93,12 +93,15 @@ fn a_connection_of_the_kernels_cookies_goes_on_where_nothing_is_in_force_any_mor
     if !ready() {
         return;
     }
-    // who asks later than half a second may be lost, and a busy machine may stand still for so long
-    let soon = || (0..5).map(|_| answers_after_down()).find(|(asked, _)| *asked < Duration::from_millis(250));
-    assert_eq!(soon().expect("a try that was fast enough").1, vec![Ok(200); CLIENTS]);
+    // A request that the kernel takes up later than half a second after the door has gone may be lost, and a busy machine may stand still
+    // for so long. Its client is told later than that, or never.
+    let all: Vec<Result<u16, Errno>> = vec![Ok(200); CLIENTS];
+    let mut tries = (0..5).map(|_| answers_after_down());
+    let judged = tries.find(|(within, answers)| *within < Duration::from_millis(450) || *answers == all);
+    assert_eq!(judged.expect("a try that was fast enough").1, all);
 }
 
-/// Clients ask once the door is gone: within this time, and what they are told.
+/// Clients ask once the door is gone: within which time all of them are told, and what.
 fn answers_after_down() -> (Duration, Vec<Result<u16, Errno>>) {
     let rig = Rig::new(Door::Kernel, HELD);
     let streams = connected(&rig);
@@ -109,9 +112,10 @@ fn answers_after_down() -> (Duration, Vec<Result<u16, Errno>>) {
         for mut stream in &streams {
             stream.write_all(request("/secret").as_bytes()).unwrap();
         }
-        let asked = gone.elapsed();
+        let answers: Vec<_> = streams.into_iter().map(status_of).collect();
+        let within = gone.elapsed();
         down.join().unwrap();
-        (asked, streams.into_iter().map(status_of).collect())
+        (within, answers)
     })
 }
 

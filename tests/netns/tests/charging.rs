@@ -182,7 +182,9 @@ fn a_stream_is_counted_by_segment_though_the_kernel_merges_them() {
             assert!((segments..segments * 2).contains(&usage.packets_in), "{family:?} {usage:?}");
             // merged segments have one header, the rest is payload
             assert!((payload as u64..payload as u64 + segments * 80).contains(&usage.bytes_in), "{usage:?}");
-            assert_eq!((usage.syns_seen, usage.accepts), (1, 1));
+            // on a busy machine a client may send it again, as nobody has run for the first yet
+            let again = topology.clients.tcp_counter("RetransSegs").unwrap();
+            assert!((1..=1 + again).contains(&usage.syns_seen) && usage.accepts == 1, "{again}: {usage:?}");
         }
     });
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Containers as file descriptors: their life, rights and tree, as an application sees them.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::offset_of;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use fief::{Container, ErrorKind, Rights, State};
+use fief_bpf::abi;
 use fief_testkit::wait_until;
-use fief_tests_netns::{SOON, in_unit, in_unit_with, record, spin};
+use fief_tests_netns::{SOON, get_option, in_unit, in_unit_with, record, spin};
+use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 
 fn thread_clock() -> u64 {
@@ -180,6 +184,34 @@ fn only_a_fresh_datagram_socket_becomes_a_container() {
         assert_eq!(Container::from_fd(bound.into()).unwrap_err().kind(), ErrorKind::NotAContainer);
         let stream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(Container::from_fd(stream.into()).unwrap_err().kind(), ErrorKind::NotAContainer);
+    });
+}
+
+#[test]
+fn a_caller_of_another_version_gets_the_words_of_a_record_that_it_has_room_for() {
+    in_unit("a_caller_of_another_version_gets_the_words_of_a_record_that_it_has_room_for", || {
+        let container = Container::create().unwrap();
+        container.set_weight(70).unwrap();
+        container.set_period(Duration::from_millis(5), Duration::from_millis(1)).unwrap();
+        let (whole, first) = (size_of::<abi::fief_attributes>(), offset_of!(abi::fief_attributes, named));
+        let all = get_option(&container, abi::FIEF_ATTRIBUTES, whole).unwrap();
+        let words = [(first, first), (first + 7, first), (first + 8, first + 8), (whole - 1, whole - 8), (4096, whole)];
+        for (room, told) in words {
+            let said = get_option(&container, abi::FIEF_ATTRIBUTES, room).unwrap();
+            assert_eq!(said, all[..told], "{room}");
+        }
+        // the others have had no other version yet
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let container = container.as_fd();
+        for (of, option, first) in [
+            (container, abi::FIEF_ATTRIBUTES, first),
+            (container, abi::FIEF_USAGE, size_of::<abi::fief_usage>()),
+            (container, abi::FIEF_INFO, size_of::<abi::fief_info>()),
+            (listener.as_fd(), abi::FIEF_DROPS, size_of::<abi::fief_drops>()),
+        ] {
+            let of_room = |room: usize| get_option(of, option, room).map(|said| said.len());
+            assert_eq!([first - 1, first].map(of_room), [Err(Errno::EINVAL), Ok(first)], "{option}");
+        }
     });
 }
 

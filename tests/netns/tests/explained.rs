@@ -120,20 +120,22 @@ fn random() -> impl Strategy<Value = Asked> {
     (method, target(), prop::collection::vec(header(), 0..6))
 }
 
+/// Each meets one of the rules that may be in force, in their order.
+const AT: [(&str, &str, &[&str]); 9] = [
+    ("GET", "/ab", &[]),
+    ("PUT", "/b/x", &["Host: c.example"]),
+    ("GET", "/x/y.php", &[]),
+    ("GET", "/b/ab", &["X-A: bx"]),
+    ("GET", "/x", &["X-A: ab", "X-B: 1"]),
+    ("GET", "/x", &["Cookie: Tier=1; tier=good"]),
+    ("GET", "/x", &["Host: [::1]"]),
+    ("GET", "/x", &["Cookie: tier=bad"]),
+    ("GET", "/x", &["Host: other"]),
+];
+
 /// Pure chance meets some of the rules once in a thousand requests. These meet one each, unless one of the further lines
 /// makes it another's.
 fn aimed() -> impl Strategy<Value = Asked> {
-    const AT: [(&str, &str, &[&str]); 9] = [
-        ("GET", "/ab", &[]),
-        ("PUT", "/b/x", &["Host: c.example"]),
-        ("GET", "/x/y.php", &[]),
-        ("GET", "/b/ab", &["X-A: bx"]),
-        ("GET", "/x", &["X-A: ab", "X-B: 1"]),
-        ("GET", "/x", &["Cookie: Tier=1; tier=good"]),
-        ("GET", "/x", &["Host: [::1]"]),
-        ("GET", "/x", &["Cookie: tier=bad"]),
-        ("GET", "/x", &["Host: other"]),
-    ];
     (prop::sample::select(AT.to_vec()), prop::collection::vec(header(), 0..2)).prop_map(
         |((method, path, lines), more)| {
             let lines = lines.iter().map(|&line| line.to_owned()).chain(more).collect();
@@ -219,6 +221,15 @@ fn the_kernel_does_what_the_policy_alone_says(door: Door) {
     let front = Front::new(door, POLICY);
     let _server = front.plain_server();
     let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
+    // chance alone leaves a rule out in about one of a hundred runs: others come first, or the request cannot be read
+    for (method, path, lines) in AT {
+        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        let request = format!("{method} {path} HTTP/1.1\r\n{lines}\r\n");
+        let client = (Family::V4, Client::High.address(Family::V4, 1));
+        let expected = expected(listener, client.1, &request);
+        assert_eq!(told(&front, client, &request), expected, "{door:?}: {request:?}");
+        seen.borrow_mut().extend(expected.into_iter().map(|(_, rule, ..)| rule));
+    }
     let config = Config { cases: 400, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
     let result = TestRunner::new(config).run(&(clients(), request()), |(client, request)| {
         let expected = expected(listener, client.1, &request);

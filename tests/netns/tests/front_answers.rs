@@ -379,7 +379,8 @@ fn a_rate_of_connections_holds() {
         let is_out = !gets_in(&rig, slow(4), Duration::from_millis(300));
         assert!(is_out || begin.elapsed() >= Duration::from_secs(1), "{door:?}");
         assert!(gets_in(&rig, high(1), SOON), "{door:?}");
-        assert!(!is_out || rig.count(abi::FIEF_SYN_RATE) >= 1, "{door:?}");
+        let is_late = begin.elapsed() >= Duration::from_secs(1);
+        assert!(!is_out || is_late || rig.count(abi::FIEF_SYN_RATE) >= 1, "{door:?}");
         assert!(gets_in(&rig, slow(5), SOON), "{door:?}");
     }
 }

@@ -133,8 +133,8 @@ fn hundreds_of_clients_of_few_networks_find_room_at_a_time() {
             reset += u32::from(!room);
             room
         });
-        // One in a hundred such sets has a client all of whose rows are those that its networks fill.
-        assert!(reset <= 1, "{door:?}: no room for {reset}");
+        // In one of forty such sets one client in a thousand has the rows of the three networks, which are full, and no others.
+        assert!(reset <= 4, "{door:?}: no room for {reset}");
         for connection in &mut connections {
             rig.clients.send(&connection.segment(PSH | ACK, 20, &OPEN[20..])).unwrap();
             assert_eq!(connection.hear(SOON).unwrap(), Some(Ending::Closed), "{door:?}");

@@ -2,7 +2,7 @@
 //! Clients of a network that floods, where they are served last and not shut out.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
@@ -14,6 +14,7 @@ use fief_testkit::{
 use fief_tests_netns::front::{Door, Front, Verdict, Verdicts, plain, ready};
 use fief_tests_netns::{SOON, connect_from, connect_once_served, connect_with_bytes, now_ns, one_installation};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::errno::Errno;
 
 fn policy(isolate: &str, unproven: &str) -> String {
     format!(
@@ -130,6 +131,17 @@ fn client(network: u8, n: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 89, network, n)
 }
 
+/// Connects from a port that was used before: the client's own end of the last connection may still wait for the last ACK.
+fn connect_again(connect: impl Fn() -> nix::Result<TcpStream>) -> TcpStream {
+    let mut made = Err(Errno::EADDRNOTAVAIL);
+    wait_until(SOON, || {
+        made = connect();
+        !made.as_ref().is_err_and(|error| *error == Errno::EADDRNOTAVAIL)
+    })
+    .expect("the port is free again");
+    made.unwrap()
+}
+
 #[test]
 fn who_proves_itself_while_its_network_is_isolated_is_of_the_last_class_for_good() {
     let _one = one_installation();
@@ -170,10 +182,10 @@ fn who_uses_a_port_again_stays_in_the_last_class() {
         for (time, begin) in [("first", ""), ("second", ""), ("third", "G"), ("fourth", "")] {
             let before = rig.front.verdicts();
             let (clients, to) = (&rig.front.topology.clients, plain(Family::V4));
-            let mut stream = match begin {
-                "" => connect_from(clients, from, to).unwrap(),
-                _ => connect_with_bytes(clients, from, to, begin.as_bytes()).unwrap(),
-            };
+            let mut stream = connect_again(|| match begin {
+                "" => connect_from(clients, from, to),
+                _ => connect_with_bytes(clients, from, to, begin.as_bytes()),
+            });
             // the handshake's end has been here before the request
             if time != "first" {
                 wait_until(SOON, || rig.front.sockets(from.port()) == ["01"]).expect("the kernel makes it");
@@ -204,7 +216,7 @@ fn who_ends_its_handshake_with_bytes_is_of_the_last_class() {
             command.args(["-c", CLOSES_FIRST]);
             Server::Managed(Process::start(command).unwrap())
         });
-        let from = |n| SocketAddr::new(Client::High.address(Family::V4, n), 5555);
+        let from = |n: u8| SocketAddr::new(Client::High.address(Family::V4, n), 5555 + u16::from(n));
         let clients = &rig.front.topology.clients;
         let mut first = connect_once_served(clients, from(2), plain(Family::V4));
         first.write_all(b"x").unwrap();
@@ -217,10 +229,10 @@ fn who_ends_its_handshake_with_bytes_is_of_the_last_class() {
         };
         let before = accepts();
         for time in 1..=3 {
-            let mut stream = connect_with_bytes(clients, from(1), plain(Family::V4), b"x").unwrap();
+            let mut stream = connect_again(|| connect_with_bytes(clients, from(1), plain(Family::V4), b"x"));
             stream.read_to_end(&mut Vec::new()).unwrap();
             drop(stream);
-            wait_until(SOON, || rig.front.sockets(5555).contains(&"06".to_owned())).expect("the port is remembered");
+            wait_until(SOON, || rig.front.sockets(from(1).port()) == ["06"]).expect("the port is remembered");
             assert_eq!(accepts(), [before[0], before[1] + time], "{door:?}");
         }
     }

@@ -55,8 +55,14 @@ impl Rig {
         self.syn(Ipv4Addr::from(0x0a00_0000 | n.wrapping_mul(0x9e37_79b9) >> 9), n);
     }
 
-    /// Goes on spoofing for a while.
+    /// Whether each of these gets an answer.
+    fn are_answered(&self, newcomers: impl IntoIterator<Item = u8>) -> bool {
+        newcomers.into_iter().all(|n| self.is_answered(newcomer(n), SOON))
+    }
+
+    /// Goes on spoofing for a while, once all that was sent has arrived: what comes again is to come so much later.
     fn spoof_for(&mut self, time: Duration) {
+        self.verdicts();
         let end = Instant::now() + time;
         let least = self.sent + 2500;
         while Instant::now() < end || self.sent < least {
@@ -89,8 +95,7 @@ fn who_sends_the_same_again_is_answered_before_a_spoofed_flood() {
         (0..20).for_each(|n| rig.syn(newcomer(n), 7));
         rig.spoof_for(AGAIN);
         (0..20).for_each(|n| rig.syn(newcomer(n), 7));
-        let answered = (0..20).filter(|n| rig.is_answered(newcomer(*n), Duration::from_millis(200))).count();
-        assert_eq!(answered, 20, "{} were sent: {:?}", rig.sent, rig.verdicts());
+        assert!(rig.are_answered(0..20), "{} were sent: {:?}", rig.sent, rig.verdicts());
         assert!(rig.verdicts().count(abi::FIEF_SYN_UNPROVEN) > 2000, "{:?}", rig.verdicts());
     }
 }
@@ -107,14 +112,11 @@ fn who_is_most_patient_is_answered_before_spoofers_that_send_twice() {
             (1_000_000..1_004_000).for_each(|n| rig.spoof(n));
             rig.spoof_for(AGAIN);
         }
-        let mut answered: Vec<u8> =
-            (0..10).filter(|n| rig.is_answered(newcomer(*n), Duration::from_millis(20))).collect();
+        let answered: Vec<u8> = (0..10).filter(|n| rig.is_answered(newcomer(*n), Duration::from_millis(20))).collect();
         // their second SYNs have taken what there was for those
         (0..10).for_each(|n| rig.syn(newcomer(n), 7));
         let more = (0..10).filter(|n| !answered.contains(n));
-        let more: Vec<u8> = more.filter(|n| rig.is_answered(newcomer(*n), Duration::from_millis(200))).collect();
-        answered.extend(more);
-        assert_eq!(answered.len(), 10, "{answered:?}, {:?}", rig.verdicts());
+        assert!(rig.are_answered(more), "{answered:?}, {:?}", rig.verdicts());
     }
 }
 
@@ -143,13 +145,13 @@ fn a_network_that_floods_leaves_room_for_others() {
             rig.syn(Ipv4Addr::new(10, 88, 1, n as u8), n);
         }
         (0..20).for_each(|n| rig.syn(newcomer(n), 7));
+        rig.verdicts(); // those that get an answer have been sent it
         let late: Vec<u8> = (0..20).filter(|n| !rig.is_answered(newcomer(*n), Duration::from_millis(200))).collect();
         // The keyed hash may put a few into the flooding network's place: they are answered when they ask again.
         assert!(late.len() <= 4, "{late:?}: {:?}", rig.verdicts());
         rig.spoof_for(AGAIN);
         late.iter().for_each(|n| rig.syn(newcomer(*n), 7));
-        let answered = late.iter().filter(|n| rig.is_answered(newcomer(**n), Duration::from_millis(200))).count();
-        assert_eq!(answered, late.len(), "{late:?}: {:?}", rig.verdicts());
+        assert!(rig.are_answered(late.iter().copied()), "{late:?}: {:?}", rig.verdicts());
     }
 }
 
@@ -163,8 +165,7 @@ fn a_flood_from_all_networks_of_a_16_leaves_room_for_others() {
             rig.syn(Ipv4Addr::from(0x0a58_0000 | ((n * 257) & 0xffff)), n);
         }
         (0..20).for_each(|n| rig.syn(newcomer(n), 7));
-        let answered = (0..20).filter(|n| rig.is_answered(newcomer(*n), Duration::from_millis(200))).count();
-        assert_eq!(answered, 20, "{:?}", rig.verdicts());
+        assert!(rig.are_answered(0..20), "{:?}", rig.verdicts());
     }
 }
 

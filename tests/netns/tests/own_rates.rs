@@ -154,7 +154,8 @@ fn a_source_whose_ports_the_server_remembers_is_proven_too() {
     };
     connect(&topology);
     let front = Front::at(Door::Own, &policy(RATES[0].0, ""), topology);
-    assert_eq!(front.sockets(from.port()), ["06"], "the server remembers the port");
+    let remembers = wait_until(SOON, || front.sockets(from.port()) == ["06"]);
+    assert!(remembers.is_ok(), "the server remembers the port: {:?}", front.sockets(from.port()));
     connect(&front.topology);
     wait_until(SOON, || front.proven_sources() == 1).unwrap();
 }

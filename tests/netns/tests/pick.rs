@@ -7,5 +7,6 @@ use fief_testkit::{Feature, require};
 fn the_class_that_is_next_is_found_where_it_is_measured() {
     if require(Feature::Root) && require(Feature::Bpf) {
         fief_bpf::pick::measure(10).expect("the right answers");
+        fief_bpf::pick::measure_contended(160, |_| ()).expect("the right answers");
     }
 }

@@ -130,6 +130,62 @@ fn where_the_line_is_full_the_newest_of_the_lowest_class_gives_way() {
     }
 }
 
+/// Status of a refusal, and the seconds after which its client may ask again.
+fn refusal(stream: &mut TcpStream) -> (u16, Option<u32>) {
+    let head = answer_on(stream).to_ascii_lowercase();
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a status");
+    (status, head.lines().find_map(|line| line.strip_prefix("retry-after:")?.trim().parse().ok()))
+}
+
+/// At once or after it has waited, on a connection of its own or a later one of its connection, for its class's sake or all others'.
+#[test]
+fn who_is_refused_is_told_when_to_ask_again() {
+    if !front::ready() {
+        return;
+    }
+    let (whole, own) = (lasting().replace("length = 200", "length = 2"), "container = \"low\"\n");
+    let policy = whole.replace(own, &format!("{own}queue = {{ length = 1 }}\n"));
+    assert!(whole != lasting() && policy != whole);
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &policy);
+        let mut later = rig.connect(robot(1));
+        rig.let_go(1);
+        ask_on(&mut later, "/before");
+        answer_on(&mut later);
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        let waits = rig.ask(low(2), "/l1");
+        rig.wait_for(1);
+        assert_eq!(refusal(&mut rig.ask(low(3), "/l2")), (429, Some(1)), "{door:?}: its class has its length");
+        ask_on(&mut later, "/r1");
+        rig.wait_for(2);
+        assert_eq!(refusal(&mut rig.ask(robot(2), "/r2")), (503, Some(1)), "{door:?}: nobody worse waits");
+        let better = rig.ask(high(1), "/h1");
+        assert_eq!(refusal(&mut later), (503, Some(1)), "{door:?}: it gave way");
+        rig.wait_for(2);
+        let mut later = rig.connect(robot(3));
+        rig.let_go(3);
+        assert_eq!(rig.got_all(4)[1..], ["/first", "/h1", "/l1"], "{door:?}");
+        assert!([first, better, waits].into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.let_go(1);
+        ask_on(&mut later, "/before");
+        answer_on(&mut later);
+        // the line is full again
+        let mut asked = vec![rig.ask(low(1), "/first")];
+        rig.got_all(6);
+        for (waiting, (from, path)) in (1..).zip([(low(2), "/l1"), (high(1), "/h1")]) {
+            asked.push(rig.ask(from, path));
+            rig.wait_for(waiting);
+        }
+        ask_on(&mut later, "/r1");
+        assert_eq!(refusal(&mut later), (503, Some(1)), "{door:?}: a later request, at once");
+        rig.let_go(3);
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
 #[test]
 fn who_waits_too_long_is_told_at_the_next_arrival() {
     if !front::ready() {
@@ -141,8 +197,7 @@ fn who_waits_too_long_is_told_at_the_next_arrival() {
         let rig = Queued::new(door, &policy);
         // its client sends its last byte again, which moves the queue on
         let asked = line(&rig, &[]);
-        let late = rig.ask(low(2), "/late");
-        assert_eq!(status(late), 503, "{door:?}");
+        assert_eq!(refusal(&mut rig.ask(low(2), "/late")), (503, Some(1)), "{door:?}");
         rig.let_go(1);
         assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
         rig.wait_for_peace();
@@ -330,6 +385,12 @@ fn a_frame_of_the_network_is_no_carrier() {
     assert_ne!(mark, [0; 4]);
     let asked = line(&rig, &[(low(2), "/waits")]);
     let kicked = || (rig.queue().kicks, rig.queue().idle_kicks);
+    // the carrier that has set the clock going has found no place
+    let has_come = || {
+        let queue = rig.queue();
+        queue.kicks == queue.idle_kicks && (queue.kicks > 0 || queue.clock == 0)
+    };
+    wait_until(SOON, has_come).unwrap_or_else(|_| panic!("{:?}", kicked()));
     let before = kicked();
     rig.front.topology.clients.run(|| send_marked(&mark)).unwrap();
     assert_eq!(kicked(), before);

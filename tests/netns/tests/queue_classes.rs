@@ -85,8 +85,9 @@ fn who_waits_in_a_line_that_gets_no_shorter_is_refused_soon() {
             let rig = Queued::new(door, &policy(queue, &[]));
             let first = busy(&rig);
             let begun = Instant::now();
-            // as long as what the policy says may hold
-            let asked = come_in_turn(&rig, || refused(&rig) == 0 && begun.elapsed() < Duration::from_secs(3));
+            // as long as what the policy says may hold; on a busy machine it may take longer to see, and by default nobody waits for 5 s
+            let most = Duration::from_millis(if queue == said { 3000 } else { 4500 });
+            let asked = come_in_turn(&rig, || refused(&rig) == 0 && begun.elapsed() < most);
             assert_eq!(refused(&rig) > 0, queue == unsaid, "{door:?}, {queue}: {:?}", rig.queue().class[1]);
             // nobody who has just come
             let last = rig.ask(high(1), "/high");
@@ -296,7 +297,7 @@ fn what_becomes_of_requests_that_wait_is_told() {
         let counted = |reason| verdicts.count(reason);
         assert_eq!([abi::FIEF_QUEUE_WAITS, abi::FIEF_QUEUE_RELEASED].map(counted), [0, 0], "{door:?}: no verdicts");
         let refused = [abi::FIEF_REFUSED_QUEUE_FULL, abi::FIEF_REFUSED_QUEUE_DISPLACED].map(counted);
-        assert_eq!(refused, [1, 1], "{door:?}");
+        assert!(refused.iter().all(|count| rig.front.is_counted(*count, 1)), "{door:?}: {refused:?}");
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use fief_testkit::segment::{ACK, PSH};
+use fief_testkit::segment::{ACK, PSH, RST};
 use fief_testkit::{Ending, Family, RawClients, RawConnection, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
-use fief_tests_netns::queued::{POLICY, lasting};
+use fief_tests_netns::queued::lasting;
 use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{SOON, one_installation};
 
@@ -23,24 +23,26 @@ const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 /// Bytes of one request that the queue keeps.
 const KEPT: usize = 15_360;
 const HEARD: Duration = Duration::from_millis(50);
+const MUTE: &str = "/mute/10";
 
+/// A place lasts longer than any test here.
 fn rig(door: Door) -> Rig {
-    // on a busy machine two seconds pass within a test
-    let policy = POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"5s\"");
-    assert_ne!(policy, POLICY);
-    Rig::in_order(door, &format!("{policy}{RULES}"))
+    Rig::in_order(door, &format!("{}{RULES}", lasting()))
 }
 
 /// Takes the only place of a server that does not answer.
 fn take_place(rig: &Rig) -> RawConnection<'_> {
-    ask(rig, "/mute/10", 60_000)
+    ask(rig, MUTE, 60_000)
+}
+
+fn request(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n")
 }
 
 fn ask<'a>(rig: &'a Rig, path: &str, window: u16) -> RawConnection<'a> {
     let before = rig.server.seen().len();
     let connection = rig.open(Family::V4);
-    let request = format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n");
-    let mut first = connection.segment(PSH | ACK, 0, request.as_bytes());
+    let mut first = connection.segment(PSH | ACK, 0, request(path).as_bytes());
     first.window = window;
     rig.clients.send(&first).unwrap();
     wait_until(SOON, || rig.server.seen().len() > before).unwrap();
@@ -56,8 +58,10 @@ fn waiting(rig: &Rig) -> u32 {
     rig.front.queue().waiting
 }
 
-/// Waits until the place has run out and all who waited are served, which somebody behind them shows.
-fn move_on(rig: &Rig) {
+/// The client that has the only place goes. Waits until all who waited are served, which somebody behind them shows.
+fn move_on(rig: &Rig, place: &RawConnection) {
+    // just what TCP expects
+    rig.clients.send(&place.segment(RST, request(MUTE).len() as u32, &[])).unwrap();
     let behind = rig.front.status_from([10, 77, 2, 9].into(), plain(Family::V4), "/10");
     assert_eq!(behind, Ok(200), "{:?}", rig.front.queue());
 }
@@ -66,11 +70,10 @@ fn move_on(rig: &Rig) {
 /// the first is a little above that in the second.
 fn twins<'a>(rig: &'a Rig, kept: &mut Vec<RawConnection<'a>>) -> (usize, usize, u32, u32) {
     let client = (RawClients::address(Family::V4, 6), 4000).into();
-    let first = 1 << 20;
+    let first: u32 = 1 << 20;
     if rig.front.door == Door::Kernel {
-        // its cookie grows with the client's number
-        kept.push(rig.open_with(client, first, &[2, 4, 5, 0xb4]));
-        kept.push(rig.open_with(client, first - 16, &[2, 4, 5, 0xb4]));
+        // its cookie grows with the client's number, and with a clock that goes on once a minute: at most between the first two
+        kept.extend([0, 16, 32].map(|below| rig.open_with(client, first - below, &[2, 4, 5, 0xb4])));
     } else {
         // one for each size of segments, window scale, and SACK
         for size in [600u16, 1220, 1300, 1360, 1400, 1440, 1460, 8900] {
@@ -97,7 +100,7 @@ fn what_waits_does_not_reach_another_connection_of_its_ports() {
         let rig = rig(door);
         let mut kept = Vec::new();
         let (one, other, before, above) = twins(&rig, &mut kept);
-        let _place = take_place(&rig);
+        let place = take_place(&rig);
         let length = SECRET.len();
         let head = format!(
             "POST /public/10 HTTP/1.1\r\nHost: server\r\nA: {}\r\nContent-Length: {length}\r\n\r\n",
@@ -120,7 +123,7 @@ fn what_waits_does_not_reach_another_connection_of_its_ports() {
             kept[other].received().len() > above as usize
         })
         .unwrap_or_else(|_| panic!("{door:?}: {above}, {}, {:?}", kept[other].received().len(), rig.verdicts()));
-        move_on(&rig);
+        move_on(&rig, &place);
         kept[other].hear(HEARD).unwrap();
         let seen = rig.server.seen();
         assert!(!seen.iter().any(|seen| seen.line.contains("secret")), "{door:?}: {seen:?}, {:?}", rig.verdicts());
@@ -167,7 +170,7 @@ fn what_follows_of_a_body_waits_with_its_head() {
     let _one = one_installation();
     for door in Door::GUARDS {
         let rig = rig(door);
-        let _place = take_place(&rig);
+        let place = take_place(&rig);
         let mut upload = rig.open(Family::V4);
         let head = b"POST /public/10 HTTP/1.1\r\nHost: server\r\nContent-Length: 3000\r\n\r\n";
         let stream = [&head[..], &[b'a'; 3000], SECRET].concat();
@@ -185,7 +188,7 @@ fn what_follows_of_a_body_waits_with_its_head() {
         rig.clients.send(&upload.segment(PSH | ACK, at as u32, &stream[at..])).unwrap();
         upload.hear(HEARD).unwrap();
         assert_eq!((acknowledged(&upload), waiting(&rig)), (at, 1), "{door:?}");
-        move_on(&rig);
+        move_on(&rig, &place);
         wait_until(SOON, || {
             upload.hear(HEARD).unwrap();
             !upload.received().is_empty()
@@ -259,7 +262,7 @@ fn a_request_that_waits_behind_a_long_answer_is_served() {
         rig.clients.send(&connection.segment(PSH | ACK, 0, requests[0])).unwrap();
         // its answer is on its way
         wait_until(SOON, || rig.front.queue().class[1].entered == 1 && rig.front.queue().busy == 0).unwrap();
-        let _place = take_place(&rig);
+        let place = take_place(&rig);
         let end = requests[0].len() + requests[1].len();
         let next = connection.segment(PSH | ACK, requests[0].len() as u32, requests[1]);
         rig.clients.send(&next).unwrap();
@@ -274,7 +277,7 @@ fn a_request_that_waits_behind_a_long_answer_is_served() {
         let mut window = connection.segment(ACK, end as u32, &[]);
         window.window = 60_000;
         rig.clients.send(&window).unwrap();
-        move_on(&rig);
+        move_on(&rig, &place);
         let served = wait_until(SOON, || {
             // as a client does whose last byte is not acknowledged
             if connection.acknowledged.wrapping_sub(connection.first) as usize <= end {
@@ -297,8 +300,8 @@ fn who_takes_no_answer_keeps_no_place() {
     }
     let _one = one_installation();
     for door in Door::GUARDS {
-        // a place that is kept lasts longer than anybody waits here
-        let rig = Rig::in_order(door, &format!("{}{RULES}", lasting()));
+        // longer than anybody waits here, if it is kept
+        let rig = rig(door);
         let mut silent = Vec::new();
         for n in 1..4 {
             silent.push(ask(&rig, "/10", 0));

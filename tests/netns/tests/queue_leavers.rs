@@ -4,17 +4,22 @@
 //!
 //! Who leaves when and how is thrown by dice. `FIEF_TEST_SEED=7` throws them anew.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fief_testkit::segment::{ACK, FIN, PSH, RST};
 use fief_testkit::{Dice, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{self, Door, plain};
-use fief_tests_netns::queued::{Queued, high, lasting, low, status};
+use fief_tests_netns::queued::{OF_WAITING, Queued, entries, high, lasting, low, status};
 use libbpf_rs::{MapCore, MapHandle};
 
 const CLIENTS: usize = 45;
-const HEARD: std::time::Duration = std::time::Duration::from_millis(2);
+const FIRST_PORT: usize = 2000;
+/// Added to the number of a phase: then its clients have ports that no phase has.
+const AGAIN: usize = 10;
+/// Until the last of them is given up.
+const LASTED: Duration = Duration::from_secs(20);
+const HEARD: Duration = Duration::from_millis(2);
 
 /// When a client leaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +87,7 @@ impl<'a> Leaver<'a> {
     }
 
     fn come(&mut self, clients: &'a RawClients) {
-        let client = (RawClients::address(self.family, 5), 2000 + self.number as u16).into();
+        let client = (RawClients::address(self.family, 5), (FIRST_PORT + self.number) as u16).into();
         let first = u32::MAX - 100 * self.number as u32;
         let open = RawConnection::open(clients, [client, plain(self.family)], first, &ORDINARY_OPTIONS, SOON).unwrap();
         self.connection = Some(open.expect("a SYN-ACK"));
@@ -130,6 +135,7 @@ impl<'a> Leaver<'a> {
 /// Takes all places of the server, lets everybody come as far as they do, and then the server answer one after the other.
 fn come_and_leave(rig: &Queued, clients: &RawClients, steps: &[Step], seed: u64, at: usize) {
     let mut dice = Dice::new(seed);
+    rig.let_go_what_is_read();
     let begun = rig.got().len();
     let mut leavers: Vec<_> = (0..CLIENTS).map(|n| Leaver::new(at * CLIENTS + n, steps, &mut dice)).collect();
     for leaver in leavers.iter_mut().filter(|leaver| leaver.step == Step::LaterHeld) {
@@ -158,6 +164,8 @@ fn come_and_leave(rig: &Queued, clients: &RawClients, steps: &[Step], seed: u64,
             leaver.leave(clients);
         }
     }
+    // the link keeps the order: what the last of them has sent has come, too
+    drop(rig.connect(low(2)));
     rig.let_go(1);
     assert_eq!(status(taker), 200);
     let end = Instant::now() + SOON;
@@ -209,13 +217,33 @@ fn left(rig: &Queued) -> (u32, u32, u64) {
     (queue.waiting, queue.in_service, queue.memory)
 }
 
-/// Entries of the maps in which the queue knows connections and their bytes.
-fn entries(rig: &Queued) -> Vec<(&'static str, usize)> {
-    let count = |name| {
-        let map = MapHandle::from_pinned_path(rig.front.installation().fief().pins().map(name)).unwrap();
-        (name, map.keys().count())
+/// Nothing is known any more but requests that the server has: whose, of the clients of the last of these rounds.
+fn remain(rig: &Queued, rounds: &[usize]) -> Vec<usize> {
+    let but_served = || known(rig).into_iter().filter(|(table, count)| *table != "queue_serves" && *count > 0);
+    let is_empty = || {
+        // of those that vanished the server does not know; it may read their requests after their places have run out
+        rig.hang_up();
+        known(rig).iter().all(|(_, count)| *count == 0)
     };
-    ["queue_holds", "queue_pieces", "queue_serves", "queue_lasts"].map(count).into()
+    if wait_until(LASTED, is_empty).is_ok() {
+        return Vec::new();
+    }
+    wait_until(SOON, || but_served().next().is_none()).unwrap_or_else(|_| panic!("{:?}", known(rig)));
+    let serves = MapHandle::from_pinned_path(rig.front.installation().fief().pins().map("queue_serves")).unwrap();
+    let ports: Vec<_> = serves.keys().map(|key| u16::from_ne_bytes([key[32], key[33]]) as usize).collect();
+    let of =
+        |round: &usize, port: usize| port.checked_sub(FIRST_PORT + round * CLIENTS).filter(|number| *number < CLIENTS);
+    let strange = ports.iter().find(|port| rounds.iter().all(|round| of(round, **port).is_none()));
+    assert_eq!(strange, None, "nobody of these has the port");
+    let last = rounds.last().expect("a round");
+    let remain: Vec<_> = ports.into_iter().filter_map(|port| of(last, port)).collect();
+    eprintln!("{remain:?} remain with the server");
+    remain
+}
+
+/// Entries of the tables in which the queue knows requests, connections and their bytes.
+fn known(rig: &Queued) -> Vec<(&'static str, usize)> {
+    entries(&rig.front, &[&OF_WAITING[..], &["queue_serves", "queue_lasts"]].concat())
 }
 
 fn clients_that_leave_at_any_step_leave_nothing_behind(door: Door) {
@@ -237,16 +265,22 @@ fn clients_that_leave_at_any_step_leave_nothing_behind(door: Door) {
         // a connection that has its place does not wait
         let steps = &STEPS[..STEPS.len() - usize::from(until.contains("close"))];
         come_and_leave(&rig, &clients, steps, seed + at as u64, at);
-        let is_empty = || {
-            // of those that vanished the server does not know; it may read their requests after their places have run out
-            rig.hang_up();
-            entries(&rig).iter().all(|(_, count)| *count == 0)
-        };
-        wait_until(SOON, is_empty).unwrap_or_else(|_| panic!("{door:?}, {until}: {:?}", entries(&rig)));
+        let before = remain(&rig, &[at]);
+        if !before.is_empty() {
+            // this machine may not be told of a socket's end (docs/kernel-facts.md), and then of another one's each time
+            come_and_leave(&rig, &clients, steps, seed + at as u64, at + AGAIN);
+            let again = remain(&rig, &[at, at + AGAIN]);
+            let both: Vec<_> = before.iter().filter(|leaver| again.contains(leaver)).collect();
+            assert!(both.is_empty(), "{door:?}, {until}: {both:?} remain with the server");
+        }
         let entered = |rig: &Queued| rig.queue().class.iter().map(|class| class.entered).sum::<u64>();
-        let before = entered(&rig);
-        rig.let_go(1);
-        assert_eq!(status(rig.ask(high(1), "/fresh")), 200, "{door:?}, {until}");
+        let (before, seen) = (entered(&rig), rig.got().len());
+        let fresh = rig.ask(high(1), "/fresh");
+        // the request of one that has vanished may be read late, before it
+        let is_read = wait_until(SOON, || rig.got()[seen..].iter().any(|path| path == "/fresh"));
+        assert!(is_read.is_ok(), "{door:?}, {until}: {:?}", rig.queue());
+        rig.let_go_what_is_read();
+        assert_eq!(status(fresh), 200, "{door:?}, {until}");
         assert_eq!(entered(&rig), before + 1, "{door:?}, {until}: it waited");
         rig.wait_for_peace();
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Over links of small and large packets and over a VLAN, requests of several packets wait and go in the order of their classes, and
-//! their answers come whole. Those that wait while the link is down are served once it is up.
+//! their answers come whole, also by another link. Those that wait while the link is down are served once it is up.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fief_testkit::{Client, Family, Topology, pattern, require_if};
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::one_installation;
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, length_of, low, status};
+use fief_tests_netns::{one_installation, second_link};
 
 const ANSWER: usize = 150_000;
 
@@ -117,6 +117,84 @@ fn classes_go_in_their_order_over_a_vlan() {
         let Some(topology) = over_a_vlan() else { return };
         let rig = Queued::at(door, &lasting(), topology);
         goes_in_order(&rig, Family::V4, 1500);
+    }
+}
+
+/// Requests come by the one link, and all answers leave by another.
+fn answered_by_another() -> Topology {
+    let topology = Topology::new().unwrap();
+    let (link, server) = (second_link(&topology), &topology.server);
+    // else the kernel takes no packet of a client that its routes have elsewhere
+    server.sysctl("net/ipv4/conf/sv/rp_filter", "0").unwrap();
+    for (family, peer) in [(Family::V4, "10.66.3.2"), (Family::V6, "fd66:3::2")] {
+        server.ip(&format!("neigh replace {peer} lladdr {} dev s2 nud permanent", link.far_mac)).unwrap();
+        let word = if family == Family::V6 { "-6 " } else { "" };
+        for class in [Client::High, Client::Low] {
+            server.ip(&format!("{word}route replace {} via {peer} dev s2", class.prefix(family))).unwrap();
+        }
+    }
+    topology
+}
+
+/// Bytes that have left by a device of the server's.
+fn sent_by(topology: &Topology, device: &str) -> usize {
+    let text = topology.server.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()).unwrap();
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{device}:"))).expect("its line");
+    line.split_whitespace().nth(8).and_then(|word| word.parse().ok()).expect("behind what it has received")
+}
+
+/// So long a place lasts whose answer is not seen to begin, by `lasting()`: for longer than all of these requests take.
+const UNSEEN: Duration = Duration::from_secs(30);
+
+#[test]
+fn classes_go_in_their_order_where_answers_leave_by_another_interface() {
+    if !front::ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::at(door, &lasting(), answered_by_another());
+        let begin = Instant::now();
+        for (answers, family) in (4..).step_by(4).zip([Family::V4, Family::V6]) {
+            goes_in_order(&rig, family, 1500);
+            assert!(sent_by(&rig.front.topology, "s2") > answers * ANSWER, "{door:?}, {family:?}");
+        }
+        assert!(sent_by(&rig.front.topology, Topology::SERVER) < ANSWER, "{door:?}");
+        assert!(begin.elapsed() < UNSEEN, "{door:?}: places ran out");
+    }
+}
+
+/// Nothing of Fief's is at the interface that the answers leave by: a place comes free with the end of its connection, or its next request.
+#[test]
+fn places_come_free_where_answers_leave_unseen() {
+    if !front::ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::at(door, &format!("interfaces = [\"sv\"]\n{}", lasting()), answered_by_another());
+        let begin = Instant::now();
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(1);
+        let waits = rig.ask(low(2), "/waits");
+        rig.wait_for(1);
+        rig.let_go(2);
+        assert_eq!((status(first), status(waits)), (200, 200), "{door:?}");
+        rig.wait_for_peace();
+        let mut one = rig.connect(low(3));
+        rig.let_go(3);
+        ask_on(&mut one, "/one");
+        answer_on(&mut one);
+        assert_eq!(rig.queue().busy, 1, "{door:?}: it was seen");
+        ask_on(&mut one, "/two");
+        answer_on(&mut one);
+        assert_eq!((rig.queue().busy, rig.queue().class[1].held), (1, 1), "{door:?}: it waited for itself");
+        let waits = rig.ask(low(4), "/waits");
+        rig.wait_for(1);
+        drop(one);
+        assert_eq!(status(waits), 200, "{door:?}");
+        rig.wait_for_peace();
+        assert!(begin.elapsed() < UNSEEN, "{door:?}: places ran out");
     }
 }
 

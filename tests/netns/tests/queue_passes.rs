@@ -120,9 +120,9 @@ fn turns(rig: &Rig, most: u64) {
     assert!(come.is_ok(), "{:?}", counts(rig));
 }
 
-/// Waits until the place of whoever asked last has run out, which the next one finds.
+/// Waits until the place of whoever asked last has run out, which the next one finds. A tick that comes late has found it already.
 fn place_runs_out(rig: &Rig) {
-    assert_eq!(rig.front.queue().busy, 1, "{:?}", counts(rig));
+    assert!(rig.front.queue().busy <= 1, "{:?}", counts(rig));
     std::thread::sleep(PLACE);
 }
 
@@ -241,17 +241,17 @@ fn nothing_joins_what_waits_in_place_of_a_request_that_was_ruled() {
     let [public, secret] = ["public", "secret"].map(|word| format!("GET /{word}/10 HTTP/1.1\r\nHost: server\r\n\r\n"));
     let _one = one_installation();
     for door in Door::GUARDS {
-        let rig = Rig::in_order(door, &format!("{POLICY}{rules}"));
+        let rig = Rig::in_order(door, &format!("{}{rules}", lasting()));
         let mut client = answered(&rig);
         let at = BEFORE.len() as u32;
         send_unseen(&rig, &client.segment(PSH | ACK, at, &[PAST, public.as_bytes()].concat()));
         client.hear(HEARD).unwrap();
-        let _place = take_place(&rig);
+        let place = take_place(&rig);
         rig.clients.send(&client.segment(PSH | ACK, at, PAST)).unwrap();
         waits(&rig, 1);
         rig.clients.send(&client.segment(PSH | ACK, at + PAST.len() as u32, secret.as_bytes())).unwrap();
         client.hear(HEARD).unwrap();
-        std::thread::sleep(PLACE);
+        rig.clients.send(&place.segment(RST, MUTE.len() as u32, &[])).unwrap();
         wait_until(SOON, || past(&rig)).unwrap_or_else(|_| panic!("{door:?}: {:?}", counts(&rig)));
         for _ in 0..4 {
             client.hear(HEARD).unwrap();

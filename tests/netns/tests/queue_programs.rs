@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Real servers behind the queue, unmodified: the better class is served first, and no request is lost, doubled or answered
-//! with the answer of another. By `fief run`, and by `fief apply` and `manage` with either handshake.
+//! with the answer of another, also over a link that loses, doubles and reorders packets. By `fief run`, and by `fief apply` and `manage`
+//! with either handshake.
 //!
 //! `FIEF_TEST_REQUESTS=100000` asks each server for more than the usual number.
 
@@ -11,10 +12,10 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::net::{IpAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use fief_testkit::segment::Segment;
-use fief_testkit::{Client, Family, Feature, Topology, Wire, require, wait_until};
+use fief_testkit::{Client, Family, Feature, Impairment, Topology, Wire, require, wait_until};
 use fief_tests_netns::front::Door;
 use fief_tests_netns::{SOON, one_installation, requests, while_it_stands};
 use rig::server::{Server, go};
@@ -27,6 +28,8 @@ const WAITING: u8 = 30;
 const CLIENTS: usize = 12;
 const LIBRARIES: [Library; 2] = [Library::Python, Library::Go];
 const MODES: [&str; 2] = ["each", "persistent"];
+
+const IMPAIRMENT: Impairment = Impairment { seed: 17, lost: 10, doubled: 30, reordered: 60 };
 
 #[derive(Clone, Copy, Debug)]
 enum Library {
@@ -47,21 +50,29 @@ impl Library {
     }
 }
 
-/// Clients of one of the libraries, whose every request has a path of its own. None is lost or answered with the answer
+/// Clients of these libraries and kinds at once, whose every request has a path of its own. None is lost or answered with the answer
 /// of another, and the server got each of them once.
-fn is_asked_by(rig: &Rig, client: Library, mode: &str, requests: usize) {
+fn is_asked_by(rig: &Rig, kinds: &[(Library, &str)], requests: usize) {
     let before = rig.answered().len();
     let host = Topology::server_address(Family::V4, rig.port()).ip().to_string();
-    let mut command = client.command(rig.topology());
-    command.args([&host, &rig.port().to_string(), mode, &CLIENTS.to_string(), &requests.to_string()]);
-    let output = command.output().unwrap();
-    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
-    assert!(output.status.success(), "{client:?}, {mode}: {said}");
-    wait_until(SOON, || rig.answered().len() >= before + CLIENTS * requests).unwrap();
+    let begin = |&(library, mode): &(Library, &str)| {
+        let mut command = library.command(rig.topology());
+        command.args([&host, &rig.port().to_string(), mode, &CLIENTS.to_string(), &requests.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let asking: Vec<_> = kinds.iter().map(begin).collect();
+    // none of them outlives the test
+    let ended: Vec<_> = asking.into_iter().map(|client| client.wait_with_output().unwrap()).collect();
+    for (kind, output) in kinds.iter().zip(ended) {
+        let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+        assert!(output.status.success(), "{kind:?}: {said}");
+    }
+    let all = kinds.len() * CLIENTS * requests;
+    wait_until(SOON, || rig.answered().len() >= before + all).unwrap();
     let mut times: HashMap<String, usize> = HashMap::new();
     rig.answered().into_iter().skip(before).for_each(|path| *times.entry(path).or_default() += 1);
     let doubled: Vec<_> = times.iter().filter(|(_, count)| **count != 1).collect();
-    assert!(doubled.is_empty() && times.len() == CLIENTS * requests, "{client:?}, {mode}: {doubled:?}");
+    assert!(doubled.is_empty() && times.len() == all, "{kinds:?}: {doubled:?}");
 }
 
 /// Clients in the order in which the first bytes of their answers leave. That is the order of the queue also where each worker
@@ -92,8 +103,8 @@ fn the_better_class_goes_first_at(server: Server) {
     let (from, mut paths): (Vec<_>, Vec<_>) = [low(1), high].into_iter().chain((2..=WAITING).map(low)).unzip();
     let _one = one_installation();
     for by in EVERYWAY {
-        // the place of the first lasts until all have come
-        let Some(rig) = Rig::new(server, by, "{ in-service = 1, stale = \"30s\" }") else { return };
+        // the place of the first lasts until all have come, and however long that takes, nobody is refused meanwhile
+        let Some(rig) = Rig::new(server, by, "{ in-service = 1, wait = \"1m\", stale = \"30s\" }") else { return };
         let wire = Wire::open(&rig.topology().clients, Topology::CLIENTS).unwrap();
         let asked: Vec<_> =
             while_it_stands(&rig.topology().server, || come.iter().map(|(from, path)| rig.ask(*from, path)).collect());
@@ -121,11 +132,32 @@ fn none_is_lost_or_doubled_at(server: Server) {
         let Some(rig) = Rig::new(server, by, queue) else { return };
         for client in LIBRARIES {
             for mode in MODES {
-                is_asked_by(&rig, client, mode, each);
+                is_asked_by(&rig, &[(client, mode)], each);
             }
         }
         rig.stop();
     }
+}
+
+/// At one of the doors, and all kinds of clients at once: they mostly wait for what the link has lost. A server of the test's own has both
+/// doors (queue_impaired.rs).
+fn none_is_lost_or_doubled_on_a_bad_link_at(server: Server, door: Door) {
+    if !(require(Feature::Python) && require(Feature::Go)) {
+        return;
+    }
+    let kinds = LIBRARIES.map(|library| MODES.map(|mode| (library, mode))).concat();
+    let each = requests(480).div_ceil(kinds.len() * CLIENTS);
+    let _one = one_installation();
+    let queue = "{ in-service = 1, wait = \"1m\" }";
+    let Some(rig) = Rig::at(server, By::Apply(door), queue, || Topology::impaired(IMPAIRMENT)) else { return };
+    is_asked_by(&rig, &kinds, each);
+    let left = || (rig.queue().waiting, rig.queue().kept);
+    wait_until(SOON, || left() == (0, 0)).unwrap_or_else(|_| panic!("{:?}", left()));
+    let waited = rig.queue().class.iter().map(|class| class.released).sum::<u64>();
+    assert!(waited > 0, "nobody waited");
+    let done = rig.topology().impairer.as_ref().unwrap().so_far();
+    assert!(done.lost > 5 && done.doubled > 5 && done.reordered > 5, "{done:?}");
+    rig.stop();
 }
 
 #[test]
@@ -191,4 +223,39 @@ fn node_gets_every_request_once() {
 #[test]
 fn gunicorn_gets_every_request_once() {
     none_is_lost_or_doubled_at(Server::Gunicorn);
+}
+
+#[test]
+fn nginx_gets_every_request_once_over_a_bad_link() {
+    none_is_lost_or_doubled_on_a_bad_link_at(Server::Nginx, Door::Own);
+}
+
+#[test]
+fn nginx_with_two_workers_gets_every_request_once_over_a_bad_link() {
+    none_is_lost_or_doubled_on_a_bad_link_at(Server::NginxTwo, Door::Kernel);
+}
+
+#[test]
+fn nginx_with_tls_gets_every_request_once_over_a_bad_link() {
+    none_is_lost_or_doubled_on_a_bad_link_at(Server::NginxTls, Door::Own);
+}
+
+#[test]
+fn lighttpd_gets_every_request_once_over_a_bad_link() {
+    none_is_lost_or_doubled_on_a_bad_link_at(Server::Lighttpd, Door::Kernel);
+}
+
+#[test]
+fn go_gets_every_request_once_over_a_bad_link() {
+    none_is_lost_or_doubled_on_a_bad_link_at(Server::Go, Door::Kernel);
+}
+
+#[test]
+fn node_gets_every_request_once_over_a_bad_link() {
+    none_is_lost_or_doubled_on_a_bad_link_at(Server::Node, Door::Own);
+}
+
+#[test]
+fn gunicorn_gets_every_request_once_over_a_bad_link() {
+    none_is_lost_or_doubled_on_a_bad_link_at(Server::Gunicorn, Door::Own);
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! nginx as the client of a server with a queue: a proxy that keeps its connections.
+//!
+//! `FIEF_TEST_REQUESTS=100000` asks for more than the usual number.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,15 +10,22 @@ use std::net::{SocketAddr, TcpStream};
 use fief_testkit::{Feature, Nginx, NginxConfig, pattern, require, wait_until};
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, high, lasting, length_of, status};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, requests};
 
-/// Clients of the proxy at once, and requests of each.
+/// Clients of the proxy at once.
 const CLIENTS: usize = 8;
-const REQUESTS: usize = 50;
+
+/// Bytes of an answer: of the usual number of requests none has one that is as long as another's.
+const LONGEST: usize = 20_000;
+
+/// Of each client, at each door.
+fn requests_of_each() -> usize {
+    requests(800).div_ceil(CLIENTS * Door::GUARDS.len())
+}
 
 const UPSTREAM: &str = "upstream queued { server 10.77.0.1:80; keepalive 8; keepalive_requests 1000000; }";
-const LOCATION: &str =
-    "location /p/ { proxy_pass http://queued; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
+const LOCATION: &str = "keepalive_requests 1000000; \
+    location /p/ { proxy_pass http://queued; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
 
 fn connect(rig: &Queued) -> TcpStream {
     let [from, proxy]: [SocketAddr; 2] = ["127.0.0.1:0", "127.0.0.1:8080"].map(|address| address.parse().unwrap());
@@ -58,15 +67,15 @@ fn goes_in_order(rig: &Queued) {
 
 /// Each request has a path of its own.
 fn loses_and_doubles_nothing(rig: &Queued) {
-    let seen = rig.got().len();
-    rig.let_go(CLIENTS * REQUESTS);
+    let (seen, each) = (rig.got().len(), requests_of_each());
+    rig.let_go(CLIENTS * each);
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             scope.spawn(move || {
                 let mut stream = connect(rig);
-                for n in 0..REQUESTS {
-                    let bytes = 1 + client * REQUESTS + n;
-                    ask_on(&mut stream, &format!("/p/{bytes}"));
+                for n in client * each..(client + 1) * each {
+                    let bytes = 1 + n % LONGEST;
+                    ask_on(&mut stream, &format!("/p/{n}/{bytes}"));
                     is_answered(&mut stream, bytes);
                 }
             });
@@ -74,7 +83,7 @@ fn loses_and_doubles_nothing(rig: &Queued) {
     });
     let mut times = BTreeMap::new();
     rig.got()[seen..].iter().for_each(|path| *times.entry(path.clone()).or_insert(0) += 1);
-    assert_eq!(times.len(), CLIENTS * REQUESTS, "{:?}", rig.front.door);
+    assert_eq!(times.len(), CLIENTS * each, "{:?}", rig.front.door);
     times.retain(|_, times| *times != 1);
     assert!(times.is_empty(), "{:?}: {times:?}", rig.front.door);
 }
@@ -91,10 +100,11 @@ fn requests_of_a_proxy_wait_and_go_on_the_connections_that_it_keeps(door: Door) 
     goes_in_order(&rig);
     loses_and_doubles_nothing(&rig);
     rig.wait_for_peace();
+    let all = CLIENTS * requests_of_each();
     // on both sides of the proxy
-    assert!(opened() - before < CLIENTS * REQUESTS / 2, "{door:?}: {} connections", opened() - before);
+    assert!(opened() - before < all / 2, "{door:?}: {} connections", opened() - before);
     let class = rig.queue().class[1];
-    assert_eq!(class.entered + class.released, (4 + CLIENTS * REQUESTS) as u64, "{door:?}");
+    assert_eq!(class.entered + class.released, (4 + all) as u64, "{door:?}");
     assert_eq!(class.refused_full + class.refused_wait + class.gone, 0, "{door:?}");
 }
 

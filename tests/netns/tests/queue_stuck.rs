@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server that accepts nothing more, or is not there: what is next cannot reach it. Who has waited for too long is told so all the same,
-//! and who has a connection goes on.
+//! who has a connection goes on, and nobody is left in silence by a link that loses packets meanwhile.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fief_testkit::{Family, wait_until};
+use fief_testkit::{Family, Topology, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{POLICY, answer_on, ask_on, lasting, low, read_head, status};
 use fief_tests_netns::{SOON, connect_from, one_installation};
@@ -152,4 +152,79 @@ fn who_has_a_connection_passes_one_that_finds_no_server() {
     let listener = listen();
     std::thread::spawn(move || accept_all(&listener));
     assert_eq!(waits.map(status), [200; 2]);
+}
+
+/// The server closes its socket, and the link loses what says so: TCP says it again, as long as the request that waited does not end it.
+#[test]
+fn who_waits_at_a_closed_socket_hears_of_its_end_however_late() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    let front = Front::new(Door::Own, &lasting());
+    let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+    let mut has = connect_from(&front.topology.clients, (low(100), 0).into(), plain(Family::V4)).unwrap();
+    ask_on(&mut has, "/before");
+    let (mut closed, _) = listener.accept().unwrap();
+    read_head(&mut closed).unwrap();
+    closed.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+    answer_on(&mut has);
+    let _first = front.ask_from(low(1), plain(Family::V4), "/low").unwrap();
+    let (mut served, _) = listener.accept().unwrap();
+    read_head(&mut served).unwrap();
+    ask_on(&mut has, "/later");
+    wait_until(SOON, || front.queue().waiting == 1).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    let tc = |does: &str, how: &str| {
+        let words = format!("qdisc {does} dev {} root {how}", Topology::SERVER);
+        fief_testkit::run(front.topology.server.command("tc").args(words.split_whitespace())).unwrap();
+    };
+    // a bucket that has no room for any packet
+    tc("add", "tbf rate 1kbit burst 1 limit 1");
+    drop(closed);
+    drop(served); // its place is the next one's
+    wait_until(SOON, || (front.queue().waiting, front.queue().busy) == (0, 0))
+        .unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    tc("del", "");
+    has.set_read_timeout(Some(SOON)).unwrap();
+    match has.read(&mut [0; 100]) {
+        Ok(0) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+const MANY: u32 = 600;
+
+/// Nobody listens any more: so many resets at once no link needs to have room for.
+#[test]
+fn those_who_wait_for_a_server_that_is_gone_are_reset_one_after_the_other() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    let policy = lasting().replace("length = 200", "length = 2000");
+    assert_ne!(policy, lasting());
+    let topology = Topology::new().unwrap();
+    // a reset is sent once: while the CPU of the clients' NAPI thread stands still, its ring, which takes 256 packets, would lose some
+    let no_gro = ["-K", Topology::CLIENTS, "gro", "off"];
+    fief_testkit::run(topology.clients.command("ethtool").args(no_gro)).unwrap();
+    let front = Front::at(Door::Own, &policy, topology);
+    let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+    let ask = |n: u32| front.ask_from(low(1 + (n % 200) as u8), plain(Family::V4), "/low").unwrap();
+    let _first = ask(0);
+    let (mut served, _) = listener.accept().unwrap();
+    read_head(&mut served).unwrap();
+    let waits: Vec<_> = (0..MANY).map(ask).collect();
+    wait_until(SOON, || front.queue().waiting == MANY).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    let since = Instant::now();
+    drop((listener, served));
+    let released = front.queue().class[1].released;
+    // as many as fit into what a virtual link keeps, and so many more in each ms
+    let most = 128 + 8 * (since.elapsed().as_millis() as u64 + 2);
+    assert!(released <= most, "{released} of at most {most} are told");
+    for mut stream in waits {
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let error = stream.read(&mut [0; 100]).expect_err("no server");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
 }

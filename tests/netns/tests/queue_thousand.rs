@@ -6,9 +6,9 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use fief_testkit::{Client, Family, Process, wait_until};
+use fief_testkit::{Client, Family, Process, Topology, run, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::{POLICY, answer_on, ask_on};
+use fief_tests_netns::queued::{OF_WAITING, POLICY, answer_on, ask_on, entries};
 use fief_tests_netns::{SOON, connect_from, fief_binary, kill_before, role, serve_in_turn, watch_steps};
 use libbpf_rs::{MapCore, MapHandle};
 use nix::sched::{CloneFlags, setns};
@@ -75,7 +75,10 @@ struct Held {
 
 impl Rig {
     fn new(door: Door) -> Self {
-        let mut rig = Self { server: None, front: Front::new(door, &policy(2000)) };
+        let topology = Topology::new().unwrap();
+        // a reset is sent once: among 500 ends of a killed server's connections NAPI's ring, which takes 256 packets, would lose some
+        run(topology.clients.command("ethtool").args(["-K", Topology::CLIENTS, "gro", "off"])).unwrap();
+        let mut rig = Self { server: None, front: Front::at(door, &policy(2000), topology) };
         rig.start();
         rig
     }
@@ -133,6 +136,9 @@ impl Rig {
         assert!(self.serves(), "{what}");
         let left = || (self.left(), self.front.queue().kept);
         wait_until(SOON, || left() == ((0, 0), 0)).unwrap_or_else(|_| panic!("{what}: {:?}", left()));
+        let kept = || entries(&self.front, &OF_WAITING);
+        let is_empty = || kept().iter().all(|(_, count)| *count == 0);
+        wait_until(SOON, is_empty).unwrap_or_else(|_| panic!("{what}: {:?}", kept()));
     }
 }
 
@@ -217,7 +223,8 @@ fn take_down(rig: &Rig) {
     let held = rig.hold();
     let pins = rig.front.installation().fief().pins();
     let id = |name| MapHandle::from_pinned_path(pins.map(name)).unwrap().info().unwrap().info.id;
-    let maps = ["queues", "queue_holds", "queue_pieces", "queue_serves"].map(id);
+    let maps = [&OF_WAITING[..], &["queues", "queue_lines", "queue_serves", "queue_lasts"]].concat();
+    let maps: Vec<u32> = maps.into_iter().map(id).collect();
     rig.front.topology.server.run(|| rig.front.installation().fief().down().unwrap()).unwrap();
     let all = fared([held.first, held.later].into_iter().flatten(), "down");
     assert_eq!(all.answered + all.reset, CLIENTS, "{all:?}");

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Family, RawConnection, wait_until};
-use fief_tests_netns::front::{Door, Front, ready};
-use fief_tests_netns::queued::{POLICY, Queued, lasting, low, status};
+use fief_tests_netns::front::{Door, ready};
+use fief_tests_netns::queued::{POLICY, Queued, clocks, lasting, low, status};
 use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{SOON, one_installation};
 
 const HEARD: Duration = Duration::from_millis(50);
+/// Where the machine stands still, the place of the first runs out before all have come.
+const TRIES: usize = 5;
 const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const NEXT: &[u8] = b"GET /next/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 
 /// One has the only place of a server that does not answer, and three wait behind it. All are sent at once: the place lasts two
-/// seconds, however busy the machine is.
+/// seconds at least.
 fn three_wait(rig: &Rig) -> Vec<RawConnection<'_>> {
     let (mute, three) = (rig.open(Family::V4), [0; 3].map(|_| rig.open(Family::V4)));
     rig.clients.send(&mute.segment(PSH | ACK, 0, MUTE)).unwrap();
@@ -55,8 +57,8 @@ fn who_waits_too_long_is_told_although_nothing_comes() {
     if !ready() {
         return;
     }
-    let policy = POLICY.replace("1m", "200ms");
-    assert_ne!(policy, POLICY);
+    let policy = lasting().replace("1m", "200ms");
+    assert_ne!(policy, lasting());
     let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &policy);
@@ -69,19 +71,6 @@ fn who_waits_too_long_is_told_although_nothing_comes() {
         }
         assert_eq!(rig.server.seen().len(), 1, "{door:?}");
     }
-}
-
-/// Names of the interfaces that the clock is made of.
-fn clocks(front: &Front) -> Vec<String> {
-    front
-        .topology
-        .server
-        .run(|| {
-            let interfaces = nix::net::if_::if_nameindex().unwrap();
-            let names = interfaces.iter().map(|interface| interface.name().to_str().unwrap().to_owned());
-            names.filter(|name| name.starts_with("fief-")).collect()
-        })
-        .unwrap()
 }
 
 #[test]
@@ -105,19 +94,24 @@ fn the_clock_is_there_while_a_queue_is() {
 }
 
 /// One has the only place of a server that does not answer, and two wait behind it, after the clock was taken away. The first of these
-/// finds that out, and the other one's client is not told that its last byte has come.
-fn two_wait_without_clock(rig: &Queued) -> [TcpStream; 3] {
+/// finds that out, and the other one's client is not told that its last byte has come. `None`: the place has run out before.
+fn two_wait_without_clock(rig: &Queued) -> Option<[TcpStream; 3]> {
+    let wait = |waiting| {
+        wait_until(SOON, || rig.has_waiting(waiting) || rig.got().len() > 1)
+            .unwrap_or_else(|_| panic!("{waiting}: {:?}", rig.queue()));
+        (rig.got().len() == 1).then_some(())
+    };
     let end = clocks(&rig.front).pop().expect("a clock");
     rig.front.topology.server.ip(&format!("link del {end}")).unwrap();
     let first = rig.ask(low(1), "/first");
     rig.got_all(1);
     let second = rig.ask(low(2), "/second");
-    rig.wait_for(1);
+    wait(1)?;
     wait_until(SOON, || rig.queue().clock == 0).unwrap();
     let third = rig.ask(low(3), "/third");
-    rig.wait_for(2);
+    wait(2)?;
     assert_eq!(rig.queue().clocks, 1);
-    [first, second, third]
+    Some([first, second, third])
 }
 
 #[test]
@@ -126,8 +120,12 @@ fn a_place_runs_out_though_the_clock_is_gone() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Queued::new(door, POLICY);
-        let asked = two_wait_without_clock(&rig);
+        let two_wait = |_| {
+            let rig = Queued::new(door, POLICY);
+            let asked = two_wait_without_clock(&rig)?;
+            Some((rig, asked))
+        };
+        let (rig, asked) = (0..TRIES).find_map(two_wait).expect("they wait while the place lasts");
         // nobody is answered, and nothing comes but what a client sends again
         assert_eq!(rig.got_all(3), ["/first", "/second", "/third"], "{door:?}");
         rig.let_go(3);
@@ -144,7 +142,7 @@ fn who_waits_too_long_is_told_though_the_clock_is_gone() {
     }
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting().replace("wait = \"1m\"", "wait = \"3s\""));
-        let [_first, second, third] = two_wait_without_clock(&rig);
+        let [_first, second, third] = two_wait_without_clock(&rig).expect("the place lasts");
         assert_eq!([second, third].map(status), [503; 2], "{door:?}");
         assert_eq!(rig.got(), ["/first"], "{door:?}");
     }

@@ -56,8 +56,10 @@ fn nginx_with_tls_serves_the_better_class_first(by: By) {
     let high = (Client::High.address(Family::V4, 1), "/high".to_owned());
     let come: Vec<_> = (1..=WAITING).map(low).chain([high.clone()]).collect();
     let go: Vec<_> = [low(1), high].into_iter().chain((2..=WAITING).map(low)).map(|(_, path)| path).collect();
-    // the place of the first lasts until all have come
-    let Some(rig) = Rig::new(Server::NginxTls, by, "{ in-service = 1, stale = \"30s\" }") else { return };
+    // the place of the first lasts until all have come, and all wait so long
+    let Some(rig) = Rig::new(Server::NginxTls, by, "{ in-service = 1, wait = \"1m\", stale = \"30s\" }") else {
+        return;
+    };
     let connect = |(from, _): &(IpAddr, String)| {
         let mut client = Tls::connect(rig.topology(), *from);
         client.ask("/before");

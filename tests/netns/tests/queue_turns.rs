@@ -3,8 +3,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fief_bpf::abi;
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::front::{self, Door, plain};
@@ -82,6 +83,53 @@ fn an_upgrade_that_nobody_confirms_leaves_its_connection_in_the_queue() {
         rig.wait_for(1);
         rig.let_go(2);
         assert!(is_answered(&mut first) && is_answered(&mut one), "{door:?}");
+    }
+}
+
+/// Neither side waits for the other there. Two connections, since the server reads none on while it does not answer.
+#[test]
+fn what_follows_an_upgrade_that_the_server_confirms_takes_no_place() {
+    if !front::ready() {
+        return;
+    }
+    let ask = "GET /ask HTTP/1.1\r\nHost: server\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\
+               Answer: 101 Switching Protocols\r\n\r\n";
+    // with and without a rule that refuses something
+    let rule = "[[listener.plain.request]]\npath = \"/refused\"\nrefuse = \"503\"\n";
+    let policies = [lasting(), lasting() + rule];
+    let _one = one_installation();
+    for (door, policy) in Door::GUARDS.into_iter().flat_map(|door| policies.each_ref().map(|policy| (door, policy))) {
+        let rig = Queued::new(door, policy);
+        rig.let_go(2);
+        let mut two = [low(1), low(2)].map(|from| {
+            let mut stream = rig.connect(from);
+            stream.write_all(ask.as_bytes()).unwrap();
+            assert!(answer_on(&mut stream).starts_with("HTTP/1.1 101 "), "{door:?}");
+            stream
+        });
+        rig.wait_for_peace();
+        let asked = || {
+            let queue = rig.queue();
+            let sum = |of: fn(&abi::fief_queue_class) -> u64| queue.class.iter().map(of).sum::<u64>();
+            (sum(|class| class.entered), sum(|class| class.held), queue.busy)
+        };
+        say(&mut two[0], "/frame");
+        rig.got_all(3);
+        assert_eq!(asked(), (2, 0, 0), "{door:?}: a frame that is not answered");
+        let first = rig.ask(low(9), "/first");
+        rig.got_all(4);
+        say(&mut two[1], "/frame");
+        assert_eq!(rig.got_all(5)[3..], ["/first", "/frame"], "{door:?}");
+        assert_eq!(asked(), (3, 0, 1), "{door:?}: a frame while the only place is taken");
+        rig.let_go(3);
+        assert!(two.iter_mut().all(is_answered) && status(first) == 200, "{door:?}");
+        rig.wait_for_peace();
+        // nor does one behind another
+        say(&mut two[0], "/frame");
+        rig.got_all(6);
+        assert_eq!(asked(), (3, 0, 0), "{door:?}: another frame");
+        rig.let_go(1);
+        assert!(is_answered(&mut two[0]), "{door:?}");
     }
 }
 
@@ -216,6 +264,9 @@ fn who_says_what_is_not_answered_holds_a_place_for_a_while() {
     }
 }
 
+/// For longer a place lasts, by `lasting()`, whose request is not answered, and not for as long as a client waits for an answer.
+const HELD: Duration = Duration::from_secs(20);
+
 /// Frames of control of HTTP/2, in the clear and in records of TLS: no server answers them.
 #[test]
 fn short_frames_that_nobody_answers_hold_no_place_for_long() {
@@ -228,11 +279,12 @@ fn short_frames_that_nobody_answers_hold_no_place_for_long() {
     let rig = Queued::new(Door::Own, &lasting());
     let [mut mute, mut other] = [low(1), high(1)].map(|from| open(&rig, from));
     for frame in [&window_update[..], &record] {
+        let begin = Instant::now();
         mute.write_all(frame).unwrap();
         wait_until(SOON, || rig.queue().busy == 1).unwrap();
         rig.let_go(1);
         say(&mut other, "/other");
-        // sooner than a place that is held lasts
-        assert!(is_answered(&mut other));
+        assert!(is_answered(&mut other), "{frame:?}");
+        assert!(begin.elapsed() < HELD, "{frame:?}: it was answered once the frame's place had run out");
     }
 }

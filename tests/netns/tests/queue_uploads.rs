@@ -15,6 +15,10 @@ const KEPT: usize = 15_000;
 const LONG: usize = 10_000_000;
 /// Longer than the timeout of a client that waits for an acknowledgment.
 const HELD: Duration = Duration::from_secs(1);
+/// The shortest such timeout, but for a tick of the kernel's.
+const TIMEOUT: Duration = Duration::from_millis(190);
+/// Uploads of a kind that are made at most.
+const TRIES: usize = 3;
 
 /// How often a client in this namespace waited for an acknowledgment in vain (TcpExt TCPTimeouts).
 fn timeouts(topology: &Topology) -> u64 {
@@ -32,8 +36,22 @@ fn upload(stream: &TcpStream, path: &str, length: usize) -> std::thread::JoinHan
     std::thread::spawn(move || stream.write_all(&[head.as_bytes(), &pattern(length)].concat()).unwrap())
 }
 
-/// Uploads so much behind a head that waits for longer than a timeout; how many timeouts that cost, while it waited and in all.
-fn timeouts_of(rig: &Queued, is_new: bool, length: usize) -> [u64; 2] {
+/// How often at most a client waits in vain in such a time, as long as nothing is acknowledged that it has sent: each time twice as long.
+fn most_in(time: Duration) -> u64 {
+    (1..).take_while(|times| TIMEOUT * (2u32.pow(*times) - 1) <= time).count() as u64
+}
+
+/// Timeouts that an upload cost whose head waited, and how long it did.
+#[derive(Debug)]
+struct Cost {
+    held: u64,
+    in_all: u64,
+    /// From its first byte until the server had the head.
+    waited: Duration,
+}
+
+/// Uploads so much behind a head that waits for longer than a timeout.
+fn cost_of(rig: &Queued, is_new: bool, length: usize) -> Cost {
     let mut stream = rig.connect(low(2));
     if !is_new {
         // after this one the client may send more at once
@@ -44,19 +62,39 @@ fn timeouts_of(rig: &Queued, is_new: bool, length: usize) -> [u64; 2] {
     let (seen, before) = (rig.got().len(), timeouts(&rig.front.topology));
     let first = rig.ask(low(1), "/first");
     rig.got_all(seen + 1);
+    let sent = Instant::now();
     let sending = upload(&stream, "/upload", length);
     rig.wait_for(1);
     let begin = Instant::now();
     wait_until(SOON, || begin.elapsed() > HELD).unwrap();
     let held = timeouts(&rig.front.topology) - before;
     rig.let_go(2);
+    rig.got_all(seen + 2);
+    let waited = sent.elapsed();
     assert_eq!(status(first), 200);
     sending.join().unwrap();
     assert!(answer_on(&mut stream).starts_with("HTTP/1.1 200"));
     assert_eq!(rig.got()[seen..], ["/first", "/upload"]);
     assert_eq!(rig.bodies().pop(), Some(digest(&pattern(length))));
     rig.wait_for_peace();
-    [held, timeouts(&rig.front.topology) - before]
+    Cost { held, in_all: timeouts(&rig.front.topology) - before, waited }
+}
+
+/// Of some such uploads the first one whose cost `is_right`, else the last: each costs what the door makes it cost. While a virtual CPU
+/// stands still a client waits in vain, too.
+fn some_cost_of(rig: &Queued, is_new: bool, length: usize, is_right: impl Fn(&Cost) -> bool) -> Cost {
+    let mut cost = cost_of(rig, is_new, length);
+    for _ in 1..TRIES {
+        if is_right(&cost) {
+            break;
+        }
+        cost = cost_of(rig, is_new, length);
+    }
+    cost
+}
+
+fn is_nothing(cost: &Cost) -> bool {
+    (cost.held, cost.in_all) == (0, 0)
 }
 
 #[test]
@@ -68,10 +106,23 @@ fn an_upload_behind_a_head_that_waits_comes_whole() {
         let rig = Queued::new(door, &lasting());
         for is_new in [true, false] {
             // what is kept of it costs no timeout
-            assert_eq!(timeouts_of(&rig, is_new, KEPT), [0; 2], "{door:?}, new {is_new}");
-            let [held, _] = timeouts_of(&rig, is_new, LONG);
-            // a client that was offered no more than what is kept stops there
-            assert!(held == 0 || !is_new || door != Door::Own, "{door:?}: {held}");
+            let cost = some_cost_of(&rig, is_new, KEPT, is_nothing);
+            assert!(is_nothing(&cost), "{door:?}, new {is_new}: {cost:?}");
+            if is_new && door == Door::Own {
+                // it was offered no more than what is kept, stops there, and goes on once the server offers more
+                let cost = some_cost_of(&rig, is_new, LONG, is_nothing);
+                assert!(is_nothing(&cost), "{cost:?}");
+                continue;
+            }
+            // It was offered more, by the kernel or by the server before. What is not kept is dropped, and the last byte that is kept stays
+            // unacknowledged, so that its client goes on trying, more and more seldom. Once the server has the request, that byte is
+            // acknowledged. It may lie within a segment of the client's, which then waits for its next timeout all the same.
+            let is_bounded = |cost: &Cost| {
+                let most = most_in(cost.waited);
+                cost.held <= most && cost.in_all <= most + 1
+            };
+            let cost = some_cost_of(&rig, is_new, LONG, is_bounded);
+            assert!(is_bounded(&cost), "{door:?}, new {is_new}: {cost:?}, not {}", most_in(cost.waited));
         }
     }
 }

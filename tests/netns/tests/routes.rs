@@ -284,8 +284,10 @@ fn a_client_that_no_route_leads_to_any_more_is_answered_for_a_moment_only() {
     .unwrap_or_else(|_| panic!("{:?}", front.verdicts()));
 }
 
-/// More neighbours that are not known than are asked for at once.
+/// More neighbours that are not known than are asked for within a second: 201 at once, and one each 5 ms.
 const STRANGERS: u16 = 400;
+/// A machine that stands still takes longer to send from all of them.
+const TRIES: u16 = 5;
 
 /// Nobody has these addresses: who sends from them bears the names of others on the link.
 #[test]
@@ -297,13 +299,19 @@ fn who_bears_the_name_of_a_neighbour_gets_none_of_its_answers() {
     topology.server.ip("addr add 10.90.0.1/16 dev sv").unwrap();
     let rig = Rig::at(Door::Own, POLICY, topology);
     let before = rig.verdicts();
-    let strangers = (0..STRANGERS).map(|n| SocketAddr::from(([10, 90, 1 + (n >> 8) as u8, n as u8], 2000)));
-    strangers.clone().for_each(|stranger| rig.syn(stranger));
-    rig.verdicts_on(&before, STRANGERS.into());
-    let answered = strangers.filter(|stranger| rig.clients.receive(*stranger, Duration::from_millis(1)).is_some());
-    assert_eq!(answered.count(), 0);
-    let unrouted = rig.verdicts().since(&before).count(abi::FIEF_ANSWER_UNROUTED);
-    assert!((1..=u64::from(STRANGERS) - 100).contains(&unrouted), "{unrouted} were not asked for");
+    let are_not_all_asked_for = |turn: u16| {
+        let own = (turn * STRANGERS..(turn + 1) * STRANGERS).map(|n| [10, 90, 1 + (n >> 8) as u8, n as u8]);
+        let strangers = own.map(|address| SocketAddr::from((address, 2000)));
+        strangers.clone().for_each(|stranger| rig.syn(stranger));
+        let sent = u64::from(turn + 1) * u64::from(STRANGERS);
+        let verdicts = rig.verdicts_on(&before, sent);
+        let answered = strangers.filter(|stranger| rig.clients.receive(*stranger, Duration::from_millis(1)).is_some());
+        assert_eq!(answered.count(), 0);
+        let unrouted = verdicts.count(abi::FIEF_ANSWER_UNROUTED);
+        assert!(unrouted <= sent - 100, "{unrouted} of {sent} were not asked for");
+        unrouted > 0
+    };
+    assert!((0..TRIES).any(are_not_all_asked_for), "all were asked for: {:?}", rig.verdicts());
     assert_eq!(rig.front.sockets(2000), Vec::<String>::new(), "the kernel keeps none of them either");
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fief_control::{Classes, Fief, Status};
 use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_ready, wait_until};
-use fief_tests_netns::{SOON, connect_from, fief_binary, two_classes, while_it_stands};
+use fief_tests_netns::{SOON, connect_from, fief_binary, two_classes, unacknowledged, while_it_stands};
 use server::{Server, Start};
 
 const PORT: u16 = 8080;
@@ -78,12 +78,14 @@ impl Rig {
         Some(Self { process, topology, fief, folder, _start: start })
     }
 
-    /// A request that waits for its answer.
+    /// A request that waits for its answer; all of it has come to the server's machine.
     fn ask(&self, from: IpAddr) -> TcpStream {
         let server = Topology::server_address(Family::V4, PORT);
         let mut stream = connect_from(&self.topology.clients, (from, 0).into(), server).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.write_all(b"GET /1k HTTP/1.0\r\nHost: server\r\n\r\n").unwrap();
+        // one byte may stay unacknowledged, so that the client sends it again
+        wait_until(SOON, || unacknowledged(&stream) <= 1).unwrap();
         stream
     }
 

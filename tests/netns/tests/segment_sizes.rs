@@ -2,11 +2,12 @@
 //! Where the kernel answers, the door remembers from the SYN what size of segments a client takes, if it is not the usual one
 //! (VPNs, tunnels). A flood of such SYNs makes it forget only clients that have not proven themselves.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, SYN, Segment};
-use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, wait_until};
+use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::rig::{Rig, whole};
@@ -34,6 +35,19 @@ fn flood(rig: &Rig) {
     }
 }
 
+/// A handshake whose SYN is sent again: the answers to a flood before may fill the clients' end of the link.
+fn open(rig: &Rig, port: u16, size: u16) -> RawConnection<'_> {
+    let client: SocketAddr = (RawClients::address(Family::V4, 5), port).into();
+    let ends = [client, plain(Family::V4)];
+    let mut made = None;
+    wait_until(SOON, || {
+        made = RawConnection::open(&rig.clients, ends, 1, &options(size), Duration::from_secs(1)).unwrap();
+        made.is_some()
+    })
+    .unwrap_or_else(|_| panic!("no SYN-ACK for {client}: {:?}", rig.verdicts()));
+    made.expect("it waited for one")
+}
+
 #[test]
 fn a_flood_does_not_make_the_door_forget_what_size_a_proven_client_takes() {
     if !ready() {
@@ -42,12 +56,12 @@ fn a_flood_does_not_make_the_door_forget_what_size_a_proven_client_takes() {
     let _one = one_installation();
     let rig = Rig::new(Door::Kernel, POLICY);
     for (port, size) in [(3000, 536), (3002, 1300), (3004, 1440)] {
-        let open = |port| rig.open_with((RawClients::address(Family::V4, 5), port).into(), 1, &options(size));
-        let mut first = open(port);
+        let mut first = open(&rig, port, size);
         first.acknowledge().unwrap();
         first.converse(SECRET, &whole(SECRET), SOON).unwrap();
+        let again = open(&rig, port + 1, size);
+        // what the first connection sent again has been counted by now
         let before = rig.verdicts();
-        let again = open(port + 1);
         flood(&rig);
         // Once: who is remembered need not repeat it.
         rig.clients.send(&again.segment(ACK, 0, SECRET)).unwrap();

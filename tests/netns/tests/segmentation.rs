@@ -69,13 +69,21 @@ fn outcome_of(rig: &Rig, mut connection: RawConnection, stream: &[u8], pieces: &
     let seen = rig.server.seen().len();
     connection.acknowledge().unwrap();
     let silence = if stream[0] == 22 { Duration::from_millis(300) } else { SOON };
-    let (words, ending) = connection.converse(stream, pieces, silence).unwrap();
+    let (mut words, mut ending) = connection.converse(stream, pieces, silence).unwrap();
     let verdicts = || {
         let new = rig.front.verdicts().since(&before);
         let ruled = new.all().iter().filter(|verdict| verdict.reason >= abi::FIEF_REQUEST_RULE);
         ruled.map(|verdict| (verdict.container.clone(), verdict.rule, verdict.reason)).collect::<Vec<_>>()
     };
-    wait_until(SOON, || !verdicts().is_empty()).unwrap();
+    wait_until(SOON, || {
+        let is_ruled = !verdicts().is_empty();
+        // who stood still itself for so long has not sent again what the door did not take
+        if !is_ruled && ending == Ending::Silent {
+            (words, ending) = connection.converse(stream, pieces, silence).unwrap();
+        }
+        is_ruled
+    })
+    .unwrap();
     Outcome {
         verdicts: verdicts(),
         answer: String::from_utf8_lossy(&words).lines().next().unwrap_or_default().to_owned(),

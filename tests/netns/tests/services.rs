@@ -175,7 +175,9 @@ fn a_service_is_in_its_policy_from_the_boot_on_and_over_restarts_and_reloads() {
     machine.must("fief unit nginx --container shop && systemctl restart nginx");
     machine.serves_by_class();
 
-    // a service that is not root
+    // a service that is not root; nginx may have been ready before it had forked all that it forks, which now wait for clients
+    let all_wait = "[ $(cat /proc/[0-9]*/stat 2> /dev/null | grep -cF '(nginx) S') -gt $(getconf _NPROCESSORS_ONLN) ]";
+    wait_until(SOON, || machine.does(all_wait)).unwrap_or_else(|_| panic!("{}", machine.complaints()));
     let before = machine.threads("shop");
     machine.must("systemctl start web");
     wait_until(SOON, || machine.threads("shop") == before + 1).unwrap();

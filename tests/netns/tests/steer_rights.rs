@@ -13,7 +13,7 @@ use std::time::Duration;
 use fief_bpf::{abi, word};
 use fief_testkit::segment::{RST, SYN, Segment};
 use fief_testkit::{Family, NetNs, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, run};
-use fief_tests_netns::{numbered_again, two_classes};
+use fief_tests_netns::{SOON, numbered_again, two_classes};
 use libbpf_rs::MapHandle;
 use rig::{PORT, Rig, high, low, ready};
 
@@ -163,20 +163,27 @@ fn the_wire_does_not_reach_a_hidden_listener() {
         let _server = rig.server("blocking", "0.0.0.0", PORT);
         let clients = RawClients::new(&rig.topology).unwrap();
         let own = Topology::server_address(Family::V4, 0).ip();
+        // Nobody listens there, so that the kernel refuses what comes. It answers in the order of the link: once it has refused what was
+        // sent second, it has answered the first or never does. The address that they serve is answered by the door, which may be sooner.
+        let refused = Topology::server_address(Family::V4, 9);
         for (n, address) in (1..).zip(hidden(&rig)) {
-            for (port, ip) in (1024..).zip([own, address.ip()]) {
-                let client = (RawClients::address(Family::V4, n), port).into();
-                let ends = [client, SocketAddr::new(ip, address.port())];
-                let mut syn = Segment::new(ends[0], ends[1], SYN);
-                syn.options = ORDINARY_OPTIONS.to_vec();
-                clients.send(&syn).unwrap();
-                let answer = clients.receive(client, Duration::from_millis(300));
+            for (port, ip) in (1024_u16..).zip([own, address.ip()]) {
+                let from = |port: u16| SocketAddr::new(RawClients::address(Family::V4, n), port);
+                let [client, marker] = [port, port + 1000].map(from);
+                for (from, to) in [(client, SocketAddr::new(ip, address.port())), (marker, refused)] {
+                    let mut syn = Segment::new(from, to, SYN);
+                    syn.options = ORDINARY_OPTIONS.to_vec();
+                    clients.send(&syn).unwrap();
+                }
+                let behind = clients.receive(marker, SOON).expect("the kernel refuses it");
+                assert!(behind.has(RST), "{behind:?}");
+                let answer = clients.receive(client, Duration::ZERO);
                 assert!(answer.is_none_or(|answer| answer.has(RST)), "{ip}, port {}", address.port());
             }
         }
         let client: SocketAddr = (RawClients::address(Family::V4, 99), 1024).into();
         let served = Topology::server_address(Family::V4, PORT);
-        let open = RawConnection::open(&clients, [client, served], 7, &ORDINARY_OPTIONS, Duration::from_secs(5));
+        let open = RawConnection::open(&clients, [client, served], 7, &ORDINARY_OPTIONS, SOON);
         assert!(open.unwrap().is_some(), "the address that they serve is open");
     }
 }

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use fief_bpf::abi;
 use fief_testkit::{Feature, Nginx, NginxConfig, require, run, wait_until};
@@ -101,7 +102,7 @@ impl Rig {
     /// A client of OpenSSL at the server of this name, which ends with its connection.
     fn openssl(&self, host: &str, words: &[&str]) -> Command {
         let mut command = self.front.topology.clients.command("timeout");
-        command.args(["20", "openssl", "s_client", "-connect", "10.77.0.1:443", "-ign_eof", "-servername", host]);
+        command.args(["60", "openssl", "s_client", "-connect", "10.77.0.1:443", "-ign_eof", "-servername", host]);
         command.args(words);
         command
     }
@@ -170,12 +171,17 @@ fn a_refused_name_gets_no_handshake() {
         assert_eq!(rig.curl("silent.example", &["--max-time", "3"]).0, TIMEOUT, "{door:?}: silence");
         let refused = rig.verdicts("web", abi::FIEF_REQUEST_REFUSED);
         assert!(refused >= 2, "{door:?}: {:?}", rig.front.verdicts());
-        // at once: one after the other they may take longer than the rate asks for
-        let few: Vec<_> = (0..10).map(|_| rig.curl_command("few.example", &[]).spawn().unwrap()).collect();
-        let statuses: Vec<_> = few.into_iter().map(|mut curl| curl.wait().unwrap().code().unwrap()).collect();
-        let with = |status: i32| statuses.iter().filter(|own| **own == status).count();
-        let (done, limited) = (with(DONE), with(NO_HANDSHAKE));
+        let (begin, mut statuses) = (Instant::now(), Vec::<i32>::new());
+        let with = |statuses: &[i32], status: i32| statuses.iter().filter(|own| **own == status).count();
+        // at once: one after the other they may take longer than the rate asks for, and where the machine stands still these do
+        while with(&statuses, NO_HANDSHAKE) < 3 && statuses.len() < 50 {
+            let few: Vec<_> = (0..10).map(|_| rig.curl_command("few.example", &[]).spawn().unwrap()).collect();
+            statuses.extend(few.into_iter().map(|mut curl| curl.wait().unwrap().code().unwrap()));
+        }
+        let (done, limited) = (with(&statuses, DONE), with(&statuses, NO_HANDSHAKE));
         assert!(done >= 3 && limited >= 3 && done + limited == statuses.len(), "{door:?}: {statuses:?}");
+        let took = begin.elapsed();
+        assert!(done as u64 <= 7 + took.as_secs(), "{door:?}: {done} in {took:?}");
         rig.has_counted("web", abi::FIEF_REQUEST_RATE, limited as u64);
     }
 }

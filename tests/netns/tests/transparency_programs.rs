@@ -237,7 +237,7 @@ fn go_posts_to_go() {
     let program = go_program().to_str().unwrap();
     through_every_door(GUARDED, |front| {
         let mut command = front.server_command(program);
-        // It would listen with MPTCP, which the door cannot stand before.
+        // By itself it listens with multipath TCP, where the kernel makes the connections, whoever is to answer (tests/multipath.rs).
         command.args(["serve", "[::]:80"]).env("GODEBUG", "multipathtcp=0");
         let _server = serve(front, command);
         let told = FAMILIES.map(|family| {

@@ -46,17 +46,20 @@ fn beginnings() -> Vec<(&'static str, Vec<u8>, abi::fief_unread)> {
 
 /// How a connection with this stream ends, and which verdicts it had.
 fn outcome(rig: &Rig, stream: &[u8], silence: Duration) -> (Ending, Verdicts) {
+    let mut connection = rig.open(Family::V4);
+    // what the connection before sent again has been counted by now
     let before = rig.verdicts();
-    let (_, ending) = rig.open(Family::V4).converse(stream, &pieces(stream, 1400), silence).unwrap();
+    let (_, ending) = connection.converse(stream, &pieces(stream, 1400), silence).unwrap();
+    drop(connection);
     wait_until(SOON, || rig.verdicts().since(&before).requests() > 0).unwrap();
     (ending, rig.verdicts().since(&before))
 }
 
 /// The verdicts on a connection that is served, and may stay open then; the stream comes in pieces of this size.
 fn served(rig: &Rig, stream: &[u8], size: usize) -> Verdicts {
-    let before = rig.verdicts();
     let is_served = |words: &[u8]| words.starts_with(b"HTTP/1.1 200");
     let mut connection = rig.open(Family::V4);
+    let before = rig.verdicts();
     let (words, _) = connection.converse_until(stream, &pieces(stream, size), SOON, is_served).unwrap();
     assert!(is_served(&words), "{:?}", rig.verdicts().since(&before));
     rig.verdicts().since(&before)

@@ -24,6 +24,9 @@ const SIZE: [u8; 4] = [2, 4, 5, 0xb4];
 /// More guesses of one prefix than are looked at within a second.
 const MANY: u32 = 40;
 
+/// How many networks guess.
+const NETWORKS: u32 = 40;
+
 /// Sends guesses, and knows how many.
 struct Forger<'a> {
     rig: &'a Rig,
@@ -76,11 +79,12 @@ fn guesses_from_many_networks_keep_out_no_newcomer_of_another() {
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let forger = Forger { rig: &rig, sent: 0.into() };
+        let begin = Instant::now();
         let mut late = 0;
         for n in 0..8 {
             let mut newcomer = open(&rig, address(200 + n, 1));
-            for guess in 0..40 * MANY {
-                forger.guess(address((guess % 40) as u8, n));
+            for guess in 0..NETWORKS * MANY {
+                forger.guess(address((guess % NETWORKS) as u8, n));
             }
             forger.all_counted();
             assert!(is_served(&mut newcomer), "{door:?}");
@@ -89,7 +93,9 @@ fn guesses_from_many_networks_keep_out_no_newcomer_of_another() {
             forger.sent.set((forger.counted().0 + forger.counted().1) as u32);
         }
         assert!(late <= 1, "{door:?}: {late} of 8 were not looked at");
-        assert!(forger.counted().1 > forger.counted().0, "{door:?}: {:?}", rig.verdicts());
+        // of each network one second's worth, and what time has brought since
+        let most = u64::from(NETWORKS) * 17 * (begin.elapsed().as_secs() + 2);
+        assert!(forger.counted().0 <= most, "{door:?}: {:?}", rig.verdicts());
     }
 }
 
@@ -159,16 +165,24 @@ fn a_head_in_pieces_has_to_be_sent_again_once_at_most() {
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let forger = Forger { rig: &rig, sent: 0.into() };
+        let all = || {
+            let (looked_at, not_looked_at) = forger.counted();
+            looked_at + not_looked_at
+        };
         for port in 2001..2006 {
             let client = address(1, 1);
             let before = rig.server.accepted();
             let connection = open_at(&rig, client, port);
             let flood = || (0..MANY).for_each(|_| forger.guess(client));
             let first = connection.segment(ACK, 0, &REQUEST[..20]);
+            let quiet = all();
             flood();
             rig.clients.send(&first).unwrap();
-            // the first copy may come to the door late, and the second not
-            std::thread::sleep(2 * AGAIN);
+            // the time counts from when the first copy came to the door, and the next guess comes behind it
+            forger.guess(client);
+            wait_until(SOON, || all() > quiet + u64::from(MANY))
+                .unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.verdicts()));
+            std::thread::sleep(AGAIN);
             flood();
             rig.clients.send(&first).unwrap();
             let kept = || {

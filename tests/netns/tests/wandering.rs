@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use fief::{Container, Rights};
 use fief_bpf::abi;
-use fief_bpf::table::Table;
+use fief_bpf::table::{Row, Table};
 use fief_control::Fief;
-use fief_testkit::Dice;
-use fief_tests_netns::{NOBODY, Setup, all_end, become_user, fork, in_unit_of, spin};
+use fief_testkit::{Dice, wait_until};
+use fief_tests_netns::{NOBODY, SOON, Setup, all_end, become_user, fork, in_unit_of, spin};
 
 /// Does what comes to its mind; every refusal is fine.
 fn wander(seed: u64, peers: &[i32], over: &UnixStream, back: &UnixStream) {
@@ -106,8 +106,19 @@ fn no_wandering_breaks_the_tree() {
             std::thread::yield_now();
         }
         wanderers.into_iter().for_each(fief_tests_netns::Child::finish);
-        // held now: what is in flight, and what `first` was bound to
-        let rows: Vec<_> = table.rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID).collect();
+        // held now: what is in flight, and what `first` was bound to. What a wanderer was bound to ends once its CPU has left it, after it
+        // was waited for, and what `first` was bound to before ends at its next softirq: in the midst of a reading, perhaps
+        let read = || table.rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID).collect::<Vec<_>>();
+        let held = |row: &Row| {
+            let record = &row.record;
+            (row.container, record.parent, record.refs, record.reserved_ppm, record.attributes[0].share_ppm)
+        };
+        let mut rows = read();
+        wait_until(SOON, || {
+            let before = std::mem::replace(&mut rows, read());
+            before.iter().map(held).eq(rows.iter().map(held))
+        })
+        .expect("two readings agree");
         let find = |id: u32| rows.iter().find(|row| row.container.id == id);
         for row in &rows {
             let mut at = *row;
@@ -128,8 +139,9 @@ fn no_wandering_breaks_the_tree() {
         drop((over, back));
         first.kill();
         all_end();
-        let unit = table.row(unit).unwrap().record;
-        assert_eq!((unit.descendants, unit.reserved_ppm), (0, 0));
+        // which an end gives back as it frees the slot
+        let used = || table.row(unit).map(|row| (row.record.descendants, row.record.reserved_ppm)).unwrap();
+        wait_until(SOON, || used() == (0, 0)).unwrap_or_else(|_| panic!("{:?}", used()));
     };
     in_unit_of("no_wandering_breaks_the_tree", &setup, body, |_| ());
 }

@@ -48,9 +48,11 @@ fn a_thread_is_told_by_the_way_that_it_came_to_the_container() {
         let most = cpu_ns_below(&fief, UNIT) - before;
 
         let (home, call) = (by_this_thread(&charges, Why::Home), by_this_thread(&charges, Why::Call));
-        // the reads of the account are made at home too; what the hypervisor stole meanwhile is nobody's
+        // the reads of the account are made at home too; what the hypervisor stole meanwhile is nobody's, unless the kernel learns of it too
+        // late, and then it is in the container's account too
         assert!(home >= 40_000_000, "{charges:#?}");
-        assert!((120_000_000..360_000_000).contains(&call) && call > home, "{charges:#?}");
+        let used = container.usage().unwrap().cpu_ns();
+        assert!(call >= 120_000_000 && call.abs_diff(used) < 40_000_000, "{used}: {charges:#?}");
         let thread =
             charges.sources.iter().find_map(|source| source.thread.as_ref().filter(|one| one.id == gettid().as_raw()));
         let thread = thread.expect("it worked");

@@ -6,6 +6,7 @@
 #[path = "server.rs"]
 pub mod server;
 
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::Write;
 use std::net::{IpAddr, TcpStream};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_control::Fief;
-use fief_testkit::{Family, Process, Topology, require, wait_ready, wait_until};
+use fief_testkit::{Family, Process, Result, Topology, require, wait_ready, wait_until};
 use fief_tests_netns::front::{Door, Front, ready};
 use fief_tests_netns::{SOON, connect_from, fief_binary, unacknowledged};
 use nix::sys::signal::{Signal, kill};
@@ -27,8 +28,7 @@ use server::{Server, Start};
 const LOADED: Duration = Duration::from_secs(120);
 
 /// Without its version, which a door brings. `queue` is what the listener says of its queue.
-fn policy(server: Server, queue: &str) -> String {
-    let port = server.port();
+pub fn policy(port: u16, queue: &str) -> String {
     format!(
         r#"
 [container.web]
@@ -69,7 +69,8 @@ pub struct Rig {
     _start: Start,
 }
 
-enum Policy {
+/// A policy before a server.
+pub enum Policy {
     Run { topology: Topology, fief: Fief },
     Apply(Front),
 }
@@ -77,6 +78,11 @@ enum Policy {
 impl Rig {
     /// `None`: the machine has no such server.
     pub fn new(server: Server, by: By, queue: &str) -> Option<Self> {
+        Self::at(server, by, queue, Topology::new)
+    }
+
+    /// The same in a topology of one's own making.
+    pub fn at(server: Server, by: By, queue: &str, make: impl FnOnce() -> Result<Topology>) -> Option<Self> {
         if !(ready() && server.features().iter().copied().all(require)) {
             return None;
         }
@@ -85,26 +91,14 @@ impl Rig {
         // a server that gave up root reads it, and writes what it answered
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         let start = server.prepare(folder.path());
-        let topology = Topology::new().unwrap();
-        let (mut command, policy) = match by {
-            By::Run => run(topology, &start, folder.path(), &policy(server, queue)),
-            By::Apply(door) => {
-                let front = Front::at(door, &policy(server, queue), topology);
-                let mut command = front.server_command(start.words[0].to_str().unwrap());
-                command.args(&start.words[1..]);
-                (command, Policy::Apply(front))
-            }
-        };
+        let text = policy(server.port(), queue);
+        let (mut command, policy) = Policy::begin(by, &text, &start.words, folder.path(), make().unwrap());
         let said = folder.path().join("said");
         let said_too = File::create(&said).unwrap();
         command.stdout(said_too.try_clone().unwrap()).stderr(said_too);
         let mut process = Process::start(command).unwrap();
         process.ask_first(SOON);
-        if let Policy::Run { fief, .. } = &policy {
-            // a busy machine takes its time to verify the programs
-            let is_up = || fief.installed() || process.try_wait().is_some();
-            wait_until(LOADED, is_up).unwrap_or_else(|e| panic!("fief run: {e}"));
-        }
+        policy.wait_in_force(&mut process);
         wait_ready(&policy.topology().server, &mut process, server.plain_port(), Some(&said)).unwrap();
         Some(Self { process, policy, server, folder, _start: start })
     }
@@ -146,11 +140,7 @@ impl Rig {
 
     /// Its queue.
     pub fn queue(&self) -> abi::fief_queue {
-        let pins = match &self.policy {
-            Policy::Run { fief, .. } => fief.pins(),
-            Policy::Apply(front) => front.installation().fief().pins(),
-        };
-        fief_bpf::queue::all(pins).unwrap().pop().expect("a queue").1
+        self.policy.queue()
     }
 
     /// The port that the policy names.
@@ -160,28 +150,64 @@ impl Rig {
 
     pub fn stop(self) {
         self.process.stop(SOON).expect("it ends when it is asked to");
-        if let Policy::Run { fief, .. } = &self.policy {
+        self.policy.ends();
+    }
+}
+
+impl Policy {
+    /// The command that starts these words under a policy, which by `fief run` comes into force with them. `folder`: for its file.
+    pub fn begin(by: By, policy: &str, words: &[OsString], folder: &Path, topology: Topology) -> (Command, Self) {
+        match by {
+            By::Run => run(topology, words, folder, policy),
+            By::Apply(door) => {
+                let front = Front::at(door, policy, topology);
+                let mut command = front.server_command(words[0].to_str().unwrap());
+                command.args(&words[1..]);
+                (command, Policy::Apply(front))
+            }
+        }
+    }
+
+    /// Waits until it is in force, unless the process that puts it there has ended.
+    pub fn wait_in_force(&self, process: &mut Process) {
+        if let Policy::Run { fief, .. } = self {
+            // a busy machine takes its time to verify the programs
+            let is_up = || fief.installed() || process.try_wait().is_some();
+            wait_until(LOADED, is_up).unwrap_or_else(|e| panic!("fief run: {e}"));
+        }
+    }
+
+    /// Its queue.
+    pub fn queue(&self) -> abi::fief_queue {
+        let pins = match self {
+            Policy::Run { fief, .. } => fief.pins(),
+            Policy::Apply(front) => front.installation().fief().pins(),
+        };
+        fief_bpf::queue::all(pins).unwrap().pop().expect("a queue").1
+    }
+
+    pub fn topology(&self) -> &Topology {
+        match self {
+            Policy::Run { topology, .. } => topology,
+            Policy::Apply(front) => &front.topology,
+        }
+    }
+
+    /// The server has ended: what came into force with it is in force no longer.
+    pub fn ends(&self) {
+        if let Policy::Run { fief, .. } = self {
             assert!(!fief.installed());
         }
     }
 }
 
 /// The command that starts a server by `fief run`.
-fn run(topology: Topology, start: &Start, folder: &Path, policy: &str) -> (Command, Policy) {
+fn run(topology: Topology, words: &[OsString], folder: &Path, policy: &str) -> (Command, Policy) {
     let fief = Fief::with_scope(folder.file_name().unwrap().to_str().unwrap());
     let file = folder.join("policy.toml");
     std::fs::write(&file, format!("version = 1\n{policy}")).unwrap();
     let mut command = Command::new(fief_binary());
-    command.arg("run").arg(&file).arg("--").args(&start.words).env("FIEF_SCOPE", fief.pins().scope());
+    command.arg("run").arg(&file).arg("--").args(words).env("FIEF_SCOPE", fief.pins().scope());
     topology.server.enter(&mut command);
     (command, Policy::Run { topology, fief })
-}
-
-impl Policy {
-    fn topology(&self) -> &Topology {
-        match self {
-            Policy::Run { topology, .. } => topology,
-            Policy::Apply(front) => &front.topology,
-        }
-    }
 }

@@ -1,138 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Managed units: what already runs, hardened services, nested cgroups, and those who are none of our business.
 
+mod open_files;
+mod running;
+
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, UdpSocket};
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fief::Container;
-use fief_bpf::abi;
 use fief_control::{Fief, ManageOptions, Target};
-use fief_testkit::{Cgroup, Feature, Process, Topology, cgroup2_mount, lives, napi_threads, require, wait_until};
-use fief_tests_netns::{
-    Foreign, Installation, NeverClosed, PLAIN_POLICY, SOON, Setup, fief_binary, fork, in_unit, role, spin,
-};
+use fief_testkit::{Cgroup, Feature, Process, Topology, napi_threads, require, wait_until};
+use fief_tests_netns::{Foreign, Installation, PLAIN_POLICY, SOON, Setup, fork, in_unit, role, spin};
 use nix::fcntl::{FcntlArg, FdFlag, PosixFadviseAdvice, fcntl, posix_fadvise};
 
 fn view(fief: &Fief, path: &str) -> fief_control::ContainerView {
     let snapshot = fief.snapshot().unwrap();
     let found = snapshot.containers.into_iter().find(|c| c.path == path);
     found.unwrap_or_else(|| panic!("no container {path}"))
-}
-
-/// A process of several threads that work until it is killed; each can make containers once it is managed.
-fn worker() -> ! {
-    for _ in 0..3 {
-        std::thread::spawn(|| {
-            loop {
-                spin(Duration::from_millis(1));
-                std::thread::yield_now();
-            }
-        });
-    }
-    loop {
-        if let Ok(container) = Container::create() {
-            let _bound = container.bind().unwrap();
-            container.set_name("made").unwrap();
-            spin(Duration::from_millis(2));
-            let marker = std::env::var("FF_MARKER").unwrap();
-            fs::write(marker, container.info().unwrap().depth.to_string()).unwrap();
-        }
-        spin(Duration::from_millis(2));
-    }
-}
-
-#[test]
-fn a_running_process_of_several_threads_is_managed() {
-    let name = "a_running_process_of_several_threads_is_managed";
-    if role().is_some() {
-        worker();
-    }
-    let installation = Installation::with(&Setup::default());
-    let folder = tempfile::tempdir().unwrap();
-    for (n, in_cgroup) in [(0, true), (1, false)] {
-        let own = in_cgroup.then(|| Cgroup::new("running").unwrap());
-        let marker = folder.path().join(n.to_string());
-        let mut command = installation.part(own.as_ref().map(Cgroup::path), name, "worker");
-        command.env("FF_MARKER", &marker);
-        let process = Process::start(command).unwrap();
-        let pid = process.pid() as i32;
-        let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-        wait_until(SOON, || threads() >= 4).unwrap();
-        let options = ManageOptions { container: None, follow: false };
-        let managed = installation.fief().manage(&Target::Process(pid), &options).unwrap();
-        assert!(managed.threads >= 4, "{managed:?}");
-        assert_ne!(managed.cgroup, cgroup2_mount().unwrap(), "hooks at the top would tax everybody");
-        let now = || view(installation.fief(), &managed.container);
-        wait_until(SOON, || now().threads >= 3 && now().usage.cpu_ns() > 50_000_000).unwrap();
-        // and its containers are below that
-        wait_until(SOON, || fs::read_to_string(&marker).is_ok_and(|text| text == "2")).unwrap();
-        drop(process);
-        wait_until(SOON, || now().threads == 0 && now().processes == 0).unwrap_or_else(|_| panic!("{:?}", now()));
-    }
-}
-
-/// The kernel tells of the first thread of a process alone.
-#[test]
-fn all_threads_of_a_process_that_is_moved_in_have_the_units_home() {
-    let name = "all_threads_of_a_process_that_is_moved_in_have_the_units_home";
-    if role().is_some() {
-        worker();
-    }
-    let installation = Installation::with(&Setup::default());
-    let (outside, folder) = (Cgroup::new("outside").unwrap(), tempfile::tempdir().unwrap());
-    let mut command = installation.part(Some(outside.path()), name, "worker");
-    command.env("FF_MARKER", folder.path().join("marker"));
-    let process = Process::start(command).unwrap();
-    let pid = process.pid();
-    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    wait_until(SOON, || threads() >= 4).unwrap();
-    let now = || view(installation.fief(), "unit");
-    let before = now();
-    fs::write(installation.cgroup().join("cgroup.procs"), pid.to_string()).unwrap();
-    // the first one works for a container of its own by and by
-    wait_until(SOON, || now().threads >= before.threads + 3).unwrap_or_else(|_| panic!("{before:?}, {:?}", now()));
-    wait_until(SOON, || now().usage.cpu_ns() > before.usage.cpu_ns() + 50_000_000).unwrap();
-    drop(process);
-}
-
-#[test]
-fn a_process_that_is_moved_in_has_the_units_home_at_any_depth() {
-    let name = "a_process_that_is_moved_in_has_the_units_home_at_any_depth";
-    match role() {
-        Some(role) => {
-            let container = Container::create().unwrap();
-            assert_eq!(container.info().unwrap().depth, 2, "{role}");
-            let parent = container.info().unwrap().parent.unwrap();
-            assert!(parent >= abi::FIEF_FIRST_ID);
-            spin(Duration::from_millis(20));
-        }
-        None => {
-            let installation = Installation::with(&Setup::default());
-            let inner = installation.cgroup().join("inner");
-            // deeper than containers can lie
-            let depths: Vec<PathBuf> = (1..=20).map(|depth| inner.join(["deeper"; 20][..depth].join("/"))).collect();
-            let deepest = depths.last().expect("some").clone();
-            fs::create_dir_all(&deepest).unwrap();
-            let before = view(installation.fief(), "unit").usage.cpu_ns();
-            for cgroup in [&inner, &deepest] {
-                let process = installation.start(Some(cgroup), name, "moved");
-                assert!(process.finish(SOON).unwrap().status.success());
-            }
-            let after = view(installation.fief(), "unit").usage.cpu_ns();
-            assert!(after > before + 30_000_000, "{before} {after}");
-            for folder in depths.iter().rev() {
-                wait_until(SOON, || fs::remove_dir(folder).is_ok()).unwrap();
-            }
-            wait_until(SOON, || fs::remove_dir(&inner).is_ok()).unwrap();
-        }
-    }
 }
 
 /// Only these, and nothing else, with an error instead of a signal (classic BPF over struct seccomp_data).
@@ -286,166 +176,6 @@ fn managing_again_says_anew_what_threads_do() {
     drop(ask);
     assert!(process.wait().unwrap().success());
     wait_until(SOON, || holders() == before).unwrap_or_else(|_| panic!("{:?}", holders()));
-}
-
-#[test]
-fn who_listens_by_a_socket_of_another_cgroup_is_told() {
-    let name = "who_listens_by_a_socket_of_another_cgroup_is_told";
-    if role().is_some() {
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        println!("\nlistens: {}", socket.local_addr().unwrap());
-        let _ = std::io::stdin().read(&mut [0]);
-        return;
-    }
-    let installation = Installation::with(&Setup::default());
-    let (home, elsewhere) = (Cgroup::new("born").unwrap(), Cgroup::new("moved").unwrap());
-    let mut command = installation.part(Some(home.path()), name, "listener");
-    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let address = told.find_map(|line| line.strip_prefix("listens: ").map(str::to_owned)).unwrap();
-    let manage = |cgroup: &Cgroup| {
-        let target = Target::Cgroup(cgroup.path().to_owned());
-        installation.fief().manage(&target, &ManageOptions::default()).unwrap().notes
-    };
-    assert_eq!(manage(&home), [""; 0]);
-    fs::write(elsewhere.path().join("cgroup.procs"), process.id().to_string()).unwrap();
-    let notes = manage(&elsewhere);
-    assert!(notes.len() == 1 && notes[0].contains(&format!("listens at {address} by")), "{notes:?}");
-    drop(process.stdin.take());
-    assert!(process.wait().unwrap().success());
-}
-
-/// A process in the managed cgroup that has open what never closes, and a socket that listens.
-struct Holder {
-    // dropped first: the process waits for it when it ends
-    file: Option<NeverClosed>,
-    process: Process,
-    /// The numbers of both.
-    fds: [i32; 2],
-}
-
-impl Holder {
-    fn start(installation: &Installation, name: &str, role: &str) -> Self {
-        let file = NeverClosed::new();
-        let mut command = installation.part(Some(&installation.cgroup()), name, role);
-        command.env("FF_FILE", file.path()).stdout(Stdio::piped());
-        let process = Process::start(command).unwrap();
-        let mut holder = Self { file: Some(file), process, fds: [0; 2] };
-        let mut told = BufReader::new(holder.process.child().stdout.take().unwrap()).lines().map(Result::unwrap);
-        let fds = told.find_map(|line| line.strip_prefix("holds: ").map(str::to_owned)).unwrap();
-        let (file, socket) = fds.split_once(' ').unwrap();
-        holder.fds = [file.parse().unwrap(), socket.parse().unwrap()];
-        holder
-    }
-
-    /// The part of the process.
-    fn hold() -> ! {
-        let file = File::open(std::env::var("FF_FILE").unwrap()).unwrap();
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        println!("\nholds: {} {}", file.as_raw_fd(), socket.as_raw_fd());
-        if role().as_deref() == Some("executes") {
-            // which closes the file, and never ends
-            panic!("{}", std::process::Command::new("sleep").arg("1000").exec());
-        }
-        loop {
-            std::thread::park();
-        }
-    }
-
-    /// Whether a process ends that has nothing to wait for. Whatever it waits for ends with this.
-    fn lets_end(&mut self, process: &mut Process) -> bool {
-        let ends = wait_until(SOON, || process.try_wait().is_some()).is_ok();
-        self.file = None;
-        ends
-    }
-}
-
-/// The file system is a tenant's; whoever closes a copy of its file waits for an answer of the tenant.
-#[test]
-fn a_process_is_managed_that_has_a_file_open_whose_close_never_ends() {
-    let name = "a_process_is_managed_that_has_a_file_open_whose_close_never_ends";
-    if role().is_some() {
-        Holder::hold();
-    }
-    if !require(Feature::Fuse) {
-        return;
-    }
-    let installation = Installation::with(&Setup::default());
-    for role in ["holder", "executes"] {
-        let mut holder = Holder::start(&installation, name, role);
-        // the kernel has no words for a process that is within exec
-        let words = Path::new("/proc").join(holder.process.pid().to_string()).join("cmdline");
-        wait_until(SOON, || fs::read(&words).is_ok_and(|words| words.is_empty() == (role == "executes"))).unwrap();
-        let mut command = std::process::Command::new(fief_binary());
-        command.arg("manage").arg(installation.cgroup()).env("FIEF_SCOPE", installation.scope());
-        let mut manage = Process::start(command).unwrap();
-        assert!(holder.lets_end(&mut manage), "it waits for the tenant ({role})");
-        assert!(manage.try_wait().is_some_and(|status| status.success()), "{role}");
-    }
-}
-
-/// It puts such a file in the place of a socket between the look at it and the copy.
-#[test]
-fn who_takes_sockets_does_not_wait_for_what_came_in_the_place_of_one() {
-    let name = "who_takes_sockets_does_not_wait_for_what_came_in_the_place_of_one";
-    match role().as_deref() {
-        Some("holder") => Holder::hold(),
-        Some(_) => {
-            let number = |name: &str| std::env::var(name).unwrap().parse().unwrap();
-            let process = fief_bpf::process::open(number("FF_PID")).unwrap();
-            let fds = [number("FF_ODD"), number("FF_SOCKET")];
-            let until = Instant::now() + Duration::from_secs(5);
-            let taken = fief_bpf::process::take_listening(process.as_fd(), &fds, until).unwrap();
-            assert_eq!(taken.len(), 1);
-            return;
-        }
-        None => {}
-    }
-    if !require(Feature::Fuse) {
-        return;
-    }
-    let installation = Installation::with(&Setup::default());
-    let mut holder = Holder::start(&installation, name, "holder");
-    let mut command = installation.part(None, name, "taker");
-    let numbers =
-        [("FF_PID", holder.process.pid().cast_signed()), ("FF_ODD", holder.fds[0]), ("FF_SOCKET", holder.fds[1])];
-    command.envs(numbers.map(|(name, number)| (name, number.to_string())));
-    let mut taker = Process::start(command).unwrap();
-    assert!(holder.lets_end(&mut taker), "it waits for the tenant");
-    assert!(taker.try_wait().is_some_and(|status| status.success()));
-}
-
-#[test]
-fn a_process_that_forks_all_the_time_is_managed_with_all_that_it_has_forked() {
-    let installation = Installation::with(&Setup::default());
-    let top = cgroup2_mount().unwrap();
-    for _ in 0..10 {
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", "while :; do true & true & true & wait $!; done"]);
-        let process = Process::start(command).unwrap();
-        let pid = process.pid();
-        fs::write(top.join("cgroup.procs"), pid.to_string()).unwrap();
-        wait_until(SOON, || !family(pid).is_empty()).unwrap();
-        let target = Target::Process(pid.cast_signed());
-        let managed = installation.fief().manage(&target, &ManageOptions::default()).unwrap();
-        let is_outside = |pid: &u32| {
-            let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            let own = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
-            // one that has ended is nowhere any more
-            own.is_some_and(|own| !top.join(own.trim_start_matches('/')).starts_with(&managed.cgroup)) && lives(*pid)
-        };
-        let outside: Vec<u32> = family(pid).into_iter().filter(is_outside).collect();
-        assert!(outside.is_empty(), "{outside:?}");
-        drop(process);
-        wait_until(SOON, || fs::remove_dir(&managed.cgroup).is_ok()).unwrap();
-    }
-}
-
-/// Descendants of a process.
-fn family(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let children = text.split_whitespace().filter_map(|child| child.parse().ok());
-    children.flat_map(|child| [vec![child], family(child)].concat()).collect()
 }
 
 #[test]
