@@ -200,8 +200,11 @@ static __noinline int carrier_write(struct __sk_buff *skb, struct packet *p, str
 	return 0;
 }
 
-/* Meanwhile its client has acknowledged more of the answer before: TCP takes no data with an old acknowledgement. */
-static __noinline int carrier_freshen(struct __sk_buff *skb, struct packet *p)
+/*
+ * Meanwhile its client has acknowledged more of the answer before, or sent later what TCP lacked: TCP takes no data with an old
+ * acknowledgement, or an old timestamp.
+ */
+static __noinline int carrier_freshen(struct __sk_buff *skb, struct packet *p, struct stream *stream)
 {
 	struct bpf_sock *sk = socket_find(skb, p, NULL);
 	struct tcp_sock *tcp;
@@ -216,6 +219,8 @@ static __noinline int carrier_freshen(struct __sk_buff *skb, struct packet *p)
 		p->ack = tcp->snd_una;
 		p->window = tcp->snd_wnd >> (BPF_CORE_READ_BITFIELD(tcp, rx_opt.snd_wscale) & 15);
 	}
+	if (tcp && is_behind(tcp->rx_opt.ts_recent, stream->with.timestamp))
+		stream->with.timestamp = tcp->rx_opt.ts_recent;
 	bpf_sk_release(sk);
 	return 0;
 }
@@ -237,6 +242,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 	struct queue_waiting *waiting;
 	struct queue_picked picked;
 	__u64 now = bpf_ktime_get_ns();
+	bool loaded;
 
 	if (!q || !links || !stream || bpf_skb_change_tail(skb, CARRIER_LEAST, 0))
 		return -1;
@@ -274,10 +280,10 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 	to->turn.since_ns = waiting->since_ns;
 	to->why = picked.why;
 	to->turn.ends = picked.ends;
+	loaded = waiting_load(waiting, picked.at, stream);
 	if (waiting->later)
-		carrier_freshen(skb, &to->packet);
-	if (waiting_load(waiting, picked.at, stream) && !carrier_frame(skb, waiting) &&
-	    !carrier_write(skb, &to->packet, stream))
+		carrier_freshen(skb, &to->packet, stream);
+	if (loaded && !carrier_frame(skb, waiting) && !carrier_write(skb, &to->packet, stream))
 		return 0;
 	if (picked.why == QUEUE_GOES) {
 		place_give(q, to->turn.class, picked.ends);
