@@ -34,26 +34,27 @@ static __noinline __attribute__((unused)) bool container_below(struct fief_ref r
 	return found;
 }
 
-/* Whom the usage of an ended container goes to. */
+/*
+ * Whom the usage of an ended container goes to. It goes past a parent that has ended only if that one passes its own up too. Else the
+ * order of their ends would decide, since what is left to a parent that lives goes on with that one's usage.
+ */
 static __noinline __u32 container_heir(struct fief_container *c)
 {
 	__u32 heir = FIEF_RETIRED;
-	struct fief_ref up;
 	int i;
 
-	if (!attributes_of(c)->pass_up)
-		return heir;
-	up = c->parent;
 	bpf_for (i, 0, FIEF_MAX_DEPTH) {
-		struct fief_container *p = container_get(up);
+		struct fief_ref up = c->parent;
 
-		if (!p || up.id == FIEF_ROOT)
+		if (!attributes_of(c)->pass_up || up.id == FIEF_ROOT)
 			break;
-		if (p->state == FIEF_ALIVE) {
+		c = container_get(up);
+		if (!c)
+			break;
+		if (c->state == FIEF_ALIVE) {
 			heir = up.id;
 			break;
 		}
-		up = p->parent;
 	}
 	return heir;
 }

@@ -76,7 +76,9 @@ fn usage_passes_an_ended_parent_to_the_nearest_living_one() {
         let top = Container::create().unwrap();
         let middle = top.child().unwrap();
         let leaf = middle.child().unwrap();
-        leaf.set_pass_up(true).unwrap();
+        for container in [&middle, &leaf] {
+            container.set_pass_up(true).unwrap();
+        }
         {
             let _bound = leaf.bind().unwrap();
             spin(Duration::from_millis(30));
@@ -85,6 +87,30 @@ fn usage_passes_an_ended_parent_to_the_nearest_living_one() {
         drop(middle);
         drop(leaf);
         assert!(top.usage().unwrap().cpu_ns() >= used);
+    });
+}
+
+#[test]
+fn usage_stops_at_a_parent_that_passes_nothing_up_whichever_ended_first() {
+    in_unit("usage_stops_at_a_parent_that_passes_nothing_up_whichever_ended_first", || {
+        for parent_first in [true, false] {
+            let top = Container::create().unwrap();
+            let middle = top.child().unwrap();
+            let leaf = middle.child().unwrap();
+            leaf.set_pass_up(true).unwrap();
+            {
+                let _bound = leaf.bind().unwrap();
+                spin(Duration::from_millis(30));
+            }
+            let used = leaf.usage().unwrap().cpu_ns();
+            let before = cpu_ns_of("retired");
+            let [first, last] = if parent_first { [middle, leaf] } else { [leaf, middle] };
+            drop(first);
+            drop(last);
+            // what a CPU still cached comes when its line is wanted
+            wait_until(SOON, || cpu_ns_of("retired") >= before + used).unwrap();
+            assert_eq!(top.usage().unwrap().cpu_ns(), 0, "the parent first: {parent_first}");
+        }
     });
 }
 

@@ -393,6 +393,7 @@ __u32 core_charges(void)
 }
 
 #include "clients.h"
+#include "ends.h"
 
 /* ---- what comes in between ---- */
 

@@ -35,6 +35,9 @@ unsafe extern "C" {
     fn core_send(number: u32, bytes: i32);
     fn core_gather(to: u32, from: u32, receives: bool, ns: u64);
     fn core_sums(id: u32, sums: *mut i64);
+    fn core_passes_up(id: u32, up: bool);
+    fn core_uses(id: u32, ns: u64);
+    fn core_used(id: u32) -> u64;
     fn core_reuse(id: u32);
     fn core_midst_request(at: u32, id: u32, preempted: bool);
     fn core_midst_end(at: u32, id: u32);
@@ -231,6 +234,24 @@ impl Core {
         // SAFETY: as in `new`; there are three.
         unsafe { core_sums(id, sums.as_mut_ptr()) };
         sums
+    }
+
+    /// Whether the container's usage goes up when it ends.
+    pub fn pass_up(&mut self, id: u32, up: bool) {
+        // SAFETY: as in `new`; the test names a container that it made.
+        unsafe { core_passes_up(id, up) }
+    }
+
+    /// The container uses the CPU for so long, which that one's cache has until the container ends.
+    pub fn uses(&mut self, id: u32, ns: u64) {
+        // SAFETY: as in `new`; the test names a container that it made.
+        unsafe { core_uses(id, ns) }
+    }
+
+    /// What the container has used, and others have left it.
+    pub fn used(&self, id: u32) -> u64 {
+        // SAFETY: as in `new`; the test names a slot of the table.
+        unsafe { core_used(id) }
     }
 
     /// The CPU switches to a thread.
