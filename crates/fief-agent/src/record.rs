@@ -29,6 +29,7 @@ mod seek;
 mod tests;
 mod write;
 
+pub use change::is_another;
 pub use folder::Folder;
 pub use keep::Keeper;
 pub use read::{Day, Player, Reading};

@@ -6,9 +6,12 @@
 //!
 //! Problem: a snapshot may have too much of a time, as that of a CPU that the hypervisor has taken (bpf/core/usage.bpf.h), and a later one
 //! has less. If that counted as no use and no more, intervals would add up to more than was used. How: the next interval begins with the
-//! larger of both ([`Interval::start_of_next`]), so that what was too much is taken from what comes then, also from the heir.
+//! larger of both ([`Interval::start_of_next`]), so that what was too much is taken from what comes then, also from the heir. Readings that
+//! come one after the other are [`Intervals`]; a record has its own (commands/bill.rs), since it may hold the end of an installation.
 
 use std::collections::HashMap;
+
+use fief_agent::record::is_another;
 
 use crate::record::Usage;
 use fief_control::{ContainerView, Heirs, Snapshot};
@@ -62,6 +65,27 @@ impl Interval {
     /// Of the whole machine.
     pub fn part(&self, ns: u64) -> f64 {
         self.per_second(ns) / 1e9 / f64::from(self.cpus.max(1))
+    }
+}
+
+/// One behind the other: all of them add up to what was used.
+#[derive(Debug, Default)]
+pub struct Intervals {
+    /// What the next one begins with.
+    start: Option<Snapshot>,
+}
+
+impl Intervals {
+    /// From the reading before to this one; the first one has none before it.
+    pub fn until(&mut self, now: &Snapshot) -> Interval {
+        let mut start = self.start.take();
+        if let Some(start) = start.as_mut().filter(|start| is_another(start, now)) {
+            // counters have begun anew: what they have now was used since, and would else stand still up to what they had
+            start.containers.clear();
+        }
+        let interval = Interval::between(start.as_ref(), now);
+        self.start = Some(interval.start_of_next(now));
+        interval
     }
 }
 
@@ -199,16 +223,17 @@ mod tests {
         assert_eq!(parts(readings), [none.clone(), none.clone(), none, vec![1, 0, 0]]);
     }
 
-    /// One interval behind the other, each with what its containers used.
+    /// One interval behind the other, a second each, with what its containers used.
     fn parts(readings: Vec<Vec<ContainerView>>) -> Vec<Vec<u64>> {
-        let mut readings = readings.into_iter().map(sample::snapshot);
-        let mut start = readings.next().expect("a reading");
-        let part = |after: Snapshot| {
-            let interval = Interval::between(Some(&start), &after);
-            start = interval.start_of_next(&after);
-            (0..after.containers.len()).map(|at| interval.used(at).thread_ns).collect()
-        };
-        readings.map(part).collect()
+        let mut intervals = Intervals::default();
+        let mut parts = Vec::new();
+        for (second, containers) in (0_u64..).zip(readings) {
+            let mut reading = sample::snapshot(containers);
+            reading.taken_ns += second * SECOND;
+            let interval = intervals.until(&reading);
+            parts.push((0..reading.containers.len()).map(|at| interval.used(at).thread_ns).collect());
+        }
+        parts.split_off(1)
     }
 
     #[test]
@@ -225,6 +250,16 @@ mod tests {
         let ended = passing_up(used("a/#9", 9, Some(8), 50));
         let readings = vec![vec![a(100)], vec![a(100), ended], vec![a(130)], vec![a(160)]];
         assert_eq!(parts(readings), [vec![0, 50], vec![0], vec![10]]);
+    }
+
+    #[test]
+    fn what_another_installation_used_counts_from_its_begin() {
+        let reading = |generation, idle, a| {
+            let a = ContainerView { generation, ..used("a", 8, None, a) };
+            vec![used("idle", fief::abi::FIEF_IDLE, None, idle), a]
+        };
+        let readings = vec![reading(1, 1000, 100), reading(9, 7, 50), reading(9, 9, 51)];
+        assert_eq!(parts(readings), [[7, 50], [2, 1]]);
     }
 
     #[test]

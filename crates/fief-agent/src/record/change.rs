@@ -35,7 +35,7 @@ pub(super) enum StepOf<'a> {
 /// other counters: a packet whose container is not known yet is another's for a moment. Of a time a reading may have too much, as of a CPU
 /// that the hypervisor has taken (bpf/core/usage.bpf.h), and the next one less. But an installation that goes on has containers of before,
 /// or far more charged in all than there was time for since.
-pub(super) fn is_another(before: &Snapshot, after: &Snapshot) -> bool {
+pub fn is_another(before: &Snapshot, after: &Snapshot) -> bool {
     let old: BTreeMap<u32, &ContainerView> = before.containers.iter().map(|view| (view.id, view)).collect();
     let both: Vec<_> = after.containers.iter().filter_map(|new| Some((*old.get(&new.id)?, new))).collect();
     let is_special = |view: &ContainerView| view.id < fief::abi::FIEF_FIRST_ID;

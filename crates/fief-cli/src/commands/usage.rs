@@ -10,7 +10,7 @@ use crate::charged;
 use crate::cli;
 use crate::failure::Result;
 use crate::history::{self, Pace};
-use crate::interval::Interval;
+use crate::interval::{Interval, Intervals};
 use crate::look;
 use crate::output::{Align, Output, Table};
 use crate::quantity::{bytes, count, duration};
@@ -25,6 +25,10 @@ pub fn run(args: &cli::Usage, output: &mut Output) -> Result<()> {
     };
     // A table of an interval needs a reading before; the first line of JSON does not.
     let mut before = if args.json { None } else { Some(source.look()?) };
+    let mut intervals = Intervals::default();
+    if let Some(before) = &before {
+        intervals.until(before);
+    }
     let mut clock = Clock::new(source.now(), interval, before.is_some());
     for round in 1_u32.. {
         let wait = clock.wait(source.now());
@@ -33,9 +37,10 @@ pub fn run(args: &cli::Usage, output: &mut Output) -> Result<()> {
         if round > 1 && !args.json {
             output.line("")?;
         }
-        print(&now, before.as_ref(), args, output)?;
+        let interval = before.as_ref().map(|before| (before, intervals.until(&now)));
+        print(&now, interval, args, output)?;
         output.flush()?;
-        before = Some(now);
+        before = before.map(|_| now);
         if Some(round) == args.count.map(NonZeroU32::get) {
             break;
         }
@@ -62,7 +67,13 @@ impl Clock {
     }
 }
 
-fn print(now: &Snapshot, before: Option<&Snapshot>, args: &cli::Usage, output: &mut Output) -> Result<()> {
+/// What was used in an interval, which has the reading before beside it, or else in all.
+fn print(
+    now: &Snapshot,
+    interval: Option<(&Snapshot, Interval)>,
+    args: &cli::Usage,
+    output: &mut Output,
+) -> Result<()> {
     let chosen = chosen(now, &args.containers)?;
     let tree = Tree::of(now);
     let summed = |at: usize, usage_of: &dyn Fn(usize) -> Usage| match args.recursive {
@@ -76,15 +87,14 @@ fn print(now: &Snapshot, before: Option<&Snapshot>, args: &cli::Usage, output: &
             output.json(&Record::of(now, at, recursive, summed(at, &total)))
         });
     }
-    match before {
+    match &interval {
         None => output.text(table(now, &chosen, |at| summed(at, &total))),
-        Some(before) => {
-            let interval = Interval::between(Some(before), now);
+        Some((_, interval)) => {
             let within = |at: usize| interval.used(at);
             output.text(table(now, &chosen, |at| summed(at, &within)))
         }
     }?;
-    charged::note(now, before).map_or(Ok(()), |note| output.line(note))
+    charged::note(now, interval.map(|(before, _)| before)).map_or(Ok(()), |note| output.line(note))
 }
 
 /// Positions with their level: those that were named, or the whole tree.

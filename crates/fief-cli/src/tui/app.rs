@@ -13,7 +13,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::column::Column;
 use super::rows::{self, Key, Row, View};
 use crate::charged;
-use crate::interval::Interval;
+use crate::interval::{Interval, Intervals};
 use crate::look::Seen;
 use crate::queued::{self, ByContainer};
 use fief_control::Snapshot;
@@ -28,8 +28,9 @@ pub struct App {
     is_paused: bool,
     shows_help: bool,
     search: Search,
-    /// What the next interval begins with; none after a pause, which is no interval.
+    /// The look before; none after a pause, which is no interval.
     last: Option<Rc<Seen>>,
+    intervals: Intervals,
     shown: Option<Shown>,
     rows: Vec<Row>,
     selected: Option<Key>,
@@ -65,6 +66,7 @@ impl App {
             shows_help: false,
             search: Search::default(),
             last: None,
+            intervals: Intervals::default(),
             shown: None,
             rows: Vec::new(),
             selected: None,
@@ -116,8 +118,9 @@ impl App {
     pub fn update(&mut self, seen: impl Into<Seen>) {
         let seen = Rc::new(seen.into());
         let last = self.last.replace(Rc::clone(&seen));
+        // also over a pause: what a reading before it had too much of is taken from what comes after
+        let interval = self.intervals.until(&seen.snapshot);
         if last.is_some() || self.shown.is_none() {
-            let interval = Interval::between(last.as_ref().map(|last| &last.snapshot), &seen.snapshot);
             let queued = queued::between(last.as_ref().map(|last| last.queues.as_slice()), &seen.queues);
             let note = charged::note(&seen.snapshot, last.as_ref().map(|last| &last.snapshot));
             self.shown = Some(Shown { seen, interval, queued, note });

@@ -8,7 +8,7 @@ use super::rows::{Row, View, rows};
 use crate::charged;
 use crate::cli::Top;
 use crate::failure::Result;
-use crate::interval::Interval;
+use crate::interval::{Interval, Intervals};
 use crate::look::{Seen, Source};
 use crate::output::{Output, printable};
 use crate::queued;
@@ -16,13 +16,16 @@ use crate::tree;
 
 pub fn run(args: &Top, source: &mut dyn Source, output: &mut Output) -> Result<()> {
     let mut before = source.see()?;
+    let mut intervals = Intervals::default();
+    intervals.until(&before.snapshot);
     for round in 1_u32.. {
         source.wait(args.interval);
         let now = source.see()?;
+        let interval = intervals.until(&now.snapshot);
         if round > 1 {
             output.line("")?;
         }
-        output.text(page(&before, &now))?;
+        output.text(page(&before, &now, &interval))?;
         output.flush()?;
         before = now;
         if Some(round) == args.count.map(NonZeroU32::get) {
@@ -32,13 +35,12 @@ pub fn run(args: &Top, source: &mut dyn Source, output: &mut Output) -> Result<(
     Ok(())
 }
 
-fn page(before: &Seen, now: &Seen) -> String {
-    let interval = Interval::between(Some(&before.snapshot), &now.snapshot);
+fn page(before: &Seen, now: &Seen, interval: &Interval) -> String {
     let queued = queued::between(Some(&before.queues), &now.queues);
     let columns = Column::shown(!now.queues.is_empty());
     let every = now.snapshot.containers.iter().map(|view| ((view.id, view.generation), false)).collect();
     let view = View { folds: every, ..View::default() };
-    let rows = rows(&now.snapshot, &interval, &queued, &view);
+    let rows = rows(&now.snapshot, interval, &queued, &view);
     let name = |row: &Row| printable(&tree::indented(&row.name, row.depth));
     let widest = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).max(Column::Container.width());
     let line = |name: &str, cell: &dyn Fn(Column) -> String| {
@@ -63,10 +65,15 @@ mod tests {
     use super::*;
     use crate::tui::rows::sample;
 
+    fn page_of(before: impl Into<Seen>, after: impl Into<Seen>) -> String {
+        let (before, after) = (before.into(), after.into());
+        page(&before, &after, &Interval::between(Some(&before.snapshot), &after.snapshot))
+    }
+
     #[test]
     fn every_container_has_a_line() {
         let (after, _) = sample::second();
-        let page = page(&sample::moment([100, 100, 100, 0, 0]).into(), &after.into());
+        let page = page_of(sample::moment([100, 100, 100, 0, 0]), after);
         assert_eq!(
             page,
             "\
@@ -85,7 +92,7 @@ idle           -   30.0      -      -      0          0           0      0      
     fn where_no_cpu_time_is_charged_the_last_line_says_so() {
         let (mut after, _) = sample::second();
         after.charged = false;
-        let page = page(&sample::moment([100, 100, 100, 0, 0]).into(), &after.into());
+        let page = page_of(sample::moment([100, 100, 100, 0, 0]), after);
         assert!(page.lines().last().is_some_and(|line| line.starts_with("no CPU time is charged: ")), "{page}");
     }
 
@@ -93,7 +100,7 @@ idle           -   30.0      -      -      0          0           0      0      
     fn where_a_listener_has_a_queue_the_lines_tell_who_waits() {
         let before = Seen { snapshot: sample::moment([100, 100, 100, 0, 0]), queues: sample::queues(0) };
         let after = Seen { snapshot: sample::second().0, queues: sample::queues(4) };
-        let page = page(&before, &after);
+        let page = page_of(before, after);
         let threads = page.find("THREADS").expect("the last column of all") + "THREADS".len();
         let behind = |at: usize| page.lines().nth(at).and_then(|line| line.get(threads..)).expect("a line");
         assert_eq!(behind(0), "  WAITING  IN SERVICE  PLACES  WAIT P50  WAIT P99  FULL/s  LATE/s", "{page}");

@@ -39,7 +39,10 @@ impl App {
 mod tests {
     use std::time::Duration;
 
+    use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
     use super::*;
+    use crate::quantity::part;
     use crate::tui::rows::sample;
 
     #[test]
@@ -49,5 +52,26 @@ mod tests {
         app.update(sample::second().0);
         let machine = app.machine();
         assert!((machine.user + machine.system - 0.7).abs() < 1e-9, "{machine:?}");
+    }
+
+    /// A reading has the time of a CPU that the hypervisor has taken, and the next one has less (bpf/core/usage.bpf.h).
+    #[test]
+    fn what_a_reading_had_too_much_of_is_taken_from_what_comes_next() {
+        let shown = |app: &mut App, second: u64, gold: u64| {
+            let mut reading = sample::moment([0, gold, 0, 0, 0]);
+            reading.taken_ns += second * 1_000_000_000;
+            app.update(reading);
+            let machine = app.machine();
+            part(machine.user + machine.system)
+        };
+        let mut app = App::new(Duration::from_secs(1));
+        // 20 ms too much in the second one, and in the last one before a pause
+        let parts = [(0, 100), (1, 150), (2, 130), (3, 160), (4, 200)].map(|(at, gold)| shown(&mut app, at, gold));
+        assert_eq!(parts, ["0", "2.5", "0", "0.5", "2.0"]);
+        for _ in 0..2 {
+            app.on_key(KeyEvent::from(KeyCode::Char('p')));
+        }
+        let parts = [(60, 180), (61, 210)].map(|(at, gold)| shown(&mut app, at, gold));
+        assert_eq!(parts, ["2.0", "0.5"], "as before the pause, then 10 ms");
     }
 }
