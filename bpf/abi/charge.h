@@ -19,8 +19,7 @@
 /* one entry of the write-back cache of usage: a container's */
 struct fief_cache_slot {
 	struct fief_ref container;
-	__u32 heir; /* where the counters go if the container has ended meanwhile */
-	__u32 pad;
+	struct fief_ref heir; /* where the counters go if the container has ended meanwhile */
 	__u64 thread_ns;
 	__u64 receive_ns;
 	__u64 packets_in;

@@ -54,17 +54,27 @@ static __always_inline void slot_empty(struct fief_cache_slot *slot, struct fief
 	counter_move(&slot->bytes_out, &to->bytes_out);
 }
 
+/*
+ * Where the counters of a line go, whose container was `c`. Nobody else gets them who came into the slot of that one, or of its heir, since.
+ */
+static __always_inline struct fief_container *line_goes_to(const struct fief_cache_slot *slot, struct fief_container *c)
+{
+	if (c->generation != slot->container.generation)
+		c = container_get(slot->heir);
+	if (!c)
+		return container_at(FIEF_RETIRED);
+	return c->state == FIEF_ALIVE ? c : container_at(container_heir(c));
+}
+
 /* Writes one cache line back. Between begun and done a reader of this container tries again. */
 static __noinline int slot_flush(struct fief_cache_slot *slot)
 {
-	struct fief_container *c = container_at(slot->container.id);
+	struct fief_container *c = container_at(slot->container.id), *to;
 
 	if (!c)
 		return 0;
 	__sync_fetch_and_add(&c->flushes_begun, 1);
-	struct fief_container *to = c;
-	if (c->generation != slot->container.generation || c->state != FIEF_ALIVE)
-		to = container_at(slot->heir);
+	to = line_goes_to(slot, c);
 	if (to)
 		slot_empty(slot, &to->usage);
 	__sync_fetch_and_add(&c->flushes_done, 1);
@@ -79,17 +89,20 @@ __noinline int slot_take(struct fief_cpu *cs __arg_nonnull, __u64 whose)
 {
 	struct fief_ref ref = ref_read(whose);
 	struct fief_cache_slot *slot = &cs->cache[ref.id & (FIEF_CACHE_SLOTS - 1)];
-	struct fief_container *c = container_get(ref);
-	__u32 heir = FIEF_RETIRED;
+	struct fief_container *c = container_get(ref), *up = NULL;
+	struct fief_ref heir = {.id = FIEF_RETIRED};
 
 	slot_flush(slot);
 	if (c) {
 		__u32 mark = 1u << (bpf_get_smp_processor_id() & 31);
 
-		heir = container_heir(c);
+		heir.id = container_heir(c);
+		up = container_at(heir.id);
 		if (!(c->cached & mark))
 			__sync_fetch_and_or(&c->cached, mark);
 	}
+	if (up)
+		heir.generation = up->generation;
 	charge_begin(cs);
 	slot->container = ref;
 	slot->heir = heir;

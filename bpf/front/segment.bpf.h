@@ -18,6 +18,7 @@
 #define SEGMENT_UNROUTED   64 /* a verdict of no kernel's: the answer has no way, and the packet is as it was */
 #define SEGMENT_UNASKED	   65 /* the same, of a neighbour that is not asked for */
 #define TIME_TO_LIVE	   64
+#define TIME_AT_SOCKET	   255 /* a socket here may want senders to be near (IP_MINTTL) */
 #define CHECKSUM_PARTIAL   3
 #define IPV4_DONT_FRAGMENT 0x4000
 
@@ -89,6 +90,7 @@ static __always_inline void network_write(struct segment *s, const struct packet
 {
 	const __u8 *from = back ? p->destination : p->source;
 	const __u8 *to = back ? p->source : p->destination;
+	__u32 time = back ? TIME_TO_LIVE : TIME_AT_SOCKET;
 
 	if (p->ipv6) {
 		struct ipv6hdr *ip = (struct ipv6hdr *)s->network;
@@ -96,7 +98,7 @@ static __always_inline void network_write(struct segment *s, const struct packet
 		*(__be32 *)ip = bpf_htonl(6u << 28);
 		ip->payload_len = bpf_htons(length);
 		ip->nexthdr = IPPROTO_TCP;
-		ip->hop_limit = TIME_TO_LIVE;
+		ip->hop_limit = time;
 		address_copy(&ip->saddr, from);
 		address_copy(&ip->daddr, to);
 	} else {
@@ -105,7 +107,7 @@ static __always_inline void network_write(struct segment *s, const struct packet
 
 		ip[0] = bpf_htonl(0x45000000 | (length + sizeof(struct iphdr)));
 		ip[1] = bpf_htonl(IPV4_DONT_FRAGMENT);
-		ip[2] = bpf_htonl(TIME_TO_LIVE << 24 | IPPROTO_TCP << 16);
+		ip[2] = bpf_htonl(time << 24 | IPPROTO_TCP << 16);
 		ip[2] |= (__u32)(__u16)~fold_sum((__u64)ip[0] + ip[1] + ip[2] + source + destination) << 16;
 		ip[3] = source;
 		ip[4] = destination;

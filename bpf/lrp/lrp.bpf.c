@@ -15,6 +15,7 @@
 #include <bpf/bpf_core_read.h>
 #include "abi.h"
 #include "kernel.bpf.h"
+#include "owed.bpf.h"
 
 #include "arrival.bpf.h"
 #include "owner.bpf.h"
@@ -30,7 +31,10 @@ int lrp_sorts(struct __sk_buff *skb)
 	struct packet p = {};
 	struct fief_lane *lane;
 
-	if (makes_connection(skb) || !arrival_read(skb, &p) || !port_has_lanes(slot, p.destination_port))
+	/* of what the door has acknowledged nothing may be discarded, and it has no packet of its connection to wait for */
+	if (is_owed(skb) || makes_connection(skb))
+		return TCX_NEXT;
+	if (!arrival_read(skb, &p) || !port_has_lanes(slot, p.destination_port))
 		return TCX_NEXT;
 	listener = listener_search(slot, p.destination, p.destination_port);
 	if (!listener || !lanes_in_use(slot, listener->index))

@@ -146,6 +146,16 @@ impl Queued {
         })
     }
 
+    /// A server that takes no packets from afar (GTSM, RFC 5082).
+    pub fn near(door: Door, policy: &str) -> Self {
+        Self::listening(Front::new(door, policy), || {
+            let listener = TcpListener::bind("[::]:80").unwrap();
+            set_int(&listener, (libc::IPPROTO_IP, libc::IP_MINTTL), 255);
+            set_int(&listener, (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT), 255);
+            listener
+        })
+    }
+
     fn listening(front: Front, listen: impl FnOnce() -> TcpListener + Send) -> Self {
         let listener = front.topology.server.run(listen).unwrap();
         let counter: Arc<(Mutex<Counter>, Condvar)> = Arc::default();
@@ -246,11 +256,16 @@ fn listen_multipath() -> TcpListener {
 
 /// Of a listener: no connection is made without bytes; of a client: the end of its handshake waits for some.
 pub fn defer(socket: &impl AsRawFd) {
-    let (seconds, length) = (30_i32, size_of::<i32>() as libc::socklen_t);
-    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+    let seconds = 30;
+    set_int(socket, (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT), seconds);
+}
+
+/// Sets an option of a level that is an int.
+fn set_int(socket: &impl AsRawFd, (level, option): (i32, i32), value: i32) {
+    let length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the option is an int.
-    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const seconds).cast(), length) };
-    assert_eq!(done, 0);
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) };
+    assert_eq!(done, 0, "{level}, {option}: {}", std::io::Error::last_os_error());
 }
 
 /// Makes a request that leaves the connection open.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use fief_testkit::segment::{ACK, PSH, RST};
+use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Family, RawClients, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, lasting, low, read_head, status};
@@ -302,8 +302,6 @@ fn an_end_of_a_client_that_takes_no_answer_holds_no_place() {
 }
 
 const NEXT: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
-/// It is not answered.
-const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 
 /// TCP hands a request on to nobody as long as a byte before it is missing.
 #[test]
@@ -330,37 +328,6 @@ fn a_request_behind_a_gap_holds_no_place() {
         rig.clients.send(&other.segment(PSH | ACK, 0, NEXT)).unwrap();
         entered(3);
         wait_until(SOON, || rig.front.queue().busy == 0).unwrap();
-    }
-}
-
-/// What TCP lacks before it comes after it, with a later timestamp than its own.
-#[test]
-fn a_request_that_waits_behind_a_gap_is_not_too_old_for_tcp() {
-    if !ready() {
-        return;
-    }
-    let _one = one_installation();
-    for door in Door::GUARDS {
-        let rig = Rig::in_order(door, &lasting());
-        let [upload, place] = [0; 2].map(|_| rig.open(Family::V4));
-        let seen = |n: usize| {
-            let come = wait_until(SOON, || rig.server.seen().len() == n);
-            assert!(come.is_ok(), "{door:?}: {:?}, {:?}", rig.server.seen(), rig.front.queue());
-        };
-        let head = Body::Counted.head("/10");
-        rig.clients.send(&upload.segment(PSH | ACK, 0, head.as_bytes())).unwrap();
-        wait_until(SOON, || rig.front.queue().class[1].entered == 1).unwrap();
-        rig.clients.send(&place.segment(PSH | ACK, 0, MUTE)).unwrap();
-        seen(1);
-        rig.clients.send(&upload.segment(PSH | ACK, (head.len() + 5) as u32, NEXT)).unwrap();
-        wait_until(SOON, || rig.front.queue().waiting == 1).unwrap();
-        let mut missing = upload.segment(PSH | ACK, head.len() as u32, b"hello");
-        let stamp = u32::from_be_bytes(missing.options[4..8].try_into().unwrap());
-        missing.options[4..8].copy_from_slice(&(stamp + 200).to_be_bytes());
-        rig.clients.send(&missing).unwrap();
-        seen(2);
-        rig.clients.send(&place.segment(RST, MUTE.len() as u32, &[])).unwrap();
-        seen(3);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fief_testkit::segment::{ACK, PSH, RST};
 use fief_testkit::{Ending, Family, RawClients, RawConnection, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
-use fief_tests_netns::queued::lasting;
+use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low, status};
 use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{SOON, one_installation};
 
@@ -308,5 +308,60 @@ fn who_takes_no_answer_keeps_no_place() {
             let status = rig.front.status_from([10, 77, 1, n].into(), plain(Family::V4), "/10");
             assert_eq!(status, Ok(200), "{door:?}");
         }
+    }
+}
+
+/// What TCP lacks before it comes after it, with a later timestamp than its own.
+#[test]
+fn a_request_that_waits_behind_a_gap_is_not_too_old_for_tcp() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = rig(door);
+        let (head, body) = ("POST /10 HTTP/1.1\r\nHost: server\r\nContent-Length: 5\r\n\r\n", b"hello");
+        let upload = rig.open(Family::V4);
+        rig.clients.send(&upload.segment(PSH | ACK, 0, head.as_bytes())).unwrap();
+        wait_until(SOON, || rig.front.queue().class[1].entered == 1).unwrap();
+        // its place runs out soon, as it owes bytes
+        let place = take_place(&rig);
+        let behind = upload.segment(PSH | ACK, (head.len() + body.len()) as u32, request("/behind/10").as_bytes());
+        rig.clients.send(&behind).unwrap();
+        wait_until(SOON, || waiting(&rig) == 1).unwrap();
+        let mut missing = upload.segment(PSH | ACK, head.len() as u32, body);
+        let stamp = u32::from_be_bytes(missing.options[4..8].try_into().unwrap());
+        missing.options[4..8].copy_from_slice(&(stamp + 200).to_be_bytes());
+        rig.clients.send(&missing).unwrap();
+        wait_until(SOON, || rig.server.seen().len() == 2).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.server.seen()));
+        move_on(&rig, &place);
+        let seen = rig.server.seen();
+        assert!(seen.iter().any(|seen| seen.line.contains("/behind/")), "{door:?}: {seen:?}");
+    }
+}
+
+/// It goes there in a packet of the door's.
+#[test]
+fn a_server_that_takes_nothing_from_afar_gets_what_has_waited() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::near(door, &lasting());
+        rig.front.topology.clients.sysctl("net.ipv4.ip_default_ttl", "255").unwrap();
+        let mut client = rig.connect(low(3));
+        rig.let_go(1);
+        ask_on(&mut client, "/before");
+        assert!(answer_on(&mut client).starts_with("HTTP/1.1 200"), "{door:?}");
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        let held = rig.ask(low(2), "/held");
+        rig.wait_for(1);
+        ask_on(&mut client, "/later");
+        rig.wait_for(2);
+        rig.let_go(3);
+        assert_eq!([first, held].map(status), [200; 2], "{door:?}");
+        assert!(answer_on(&mut client).starts_with("HTTP/1.1 200"), "{door:?}");
     }
 }

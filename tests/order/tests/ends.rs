@@ -58,3 +58,22 @@ fn usage_stops_at_a_container_that_passes_nothing_up_whichever_ended_first() {
         }
     }
 }
+
+/// A packet was on its way, and is known to a CPU's cache until another container needs that line. By then others have the slots of both.
+#[test]
+fn what_a_container_uses_after_its_end_is_nobodys_who_came_since() {
+    let mut core = Core::new();
+    let parent = core.create(ROOT).unwrap();
+    let child = core.create(parent).unwrap();
+    core.pass_up(child, true);
+    let below = core.create(child).unwrap();
+    core.close(child);
+    core.uses(child, 100);
+    core.close(below);
+    core.close(parent);
+    let others: Vec<u32> = (0..3).map(|_| core.create(ROOT).unwrap()).collect();
+    assert!(others.contains(&parent) && others.contains(&child), "{others:?}");
+    others.iter().for_each(|&id| core.uses(id, 1));
+    assert_eq!(others.iter().map(|&id| core.used(id)).collect::<Vec<_>>(), [1; 3]);
+    assert_eq!(core.used(RETIRED), 100);
+}
