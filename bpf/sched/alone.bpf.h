@@ -44,7 +44,7 @@ __noinline int alone_pick(void)
 	__u32 id, alone;
 	__u64 rest;
 
-	if (!m || !m->alone)
+	if (!m->alone)
 		return PICK_AGAIN;
 	alone = id = m->alone - 1;
 	n = node_at(id);

@@ -100,11 +100,8 @@ __noinline int further_takes(s32 cpu, __u64 now)
 {
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_at(cpu);
-	bool own;
+	bool own = m->searcher == cpu + 1;
 
-	if (!m || !here)
-		return 0;
-	own = m->searcher == cpu + 1;
 	if (m->searcher && !own && (__s64)(now - m->searched_ns) < TURN_NS) {
 		here->refused++;
 		return 0;
@@ -165,15 +162,11 @@ __noinline int debts_pay(void)
 	struct sched_machine *m = machine_get();
 	__u32 cpu;
 
-	if (!m || !machine_try())
+	if (!machine_try())
 		return 0;
 	__sync_lock_test_and_set(&m->owing, 0); /* before: one that comes to owe meanwhile says so itself */
-	bpf_for (cpu, 0, cpu_count) {
-		struct sched_place *there = place_in(m, cpu);
-
-		if (there)
-			debt_pay(there);
-	}
+	bpf_for (cpu, 0, cpu_count)
+		debt_pay(place_in(m, cpu));
 	machine_unlock(m);
 	return 0;
 }
@@ -335,7 +328,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_in(m, cpu);
 
-	if (!here || (!may_stay(prev) && front_takes(m, here)))
+	if (!may_stay(prev) && front_takes(m, here))
 		return;
 	if (!others_go(m, here, prev))
 		choose(m, here, cpu, prev);

@@ -37,7 +37,7 @@ static __always_inline s32 wakeup_place(struct task_struct *p, s32 prev_cpu, u64
 
 		if (!limits_allow(id))
 			return cpu;
-		if (m && w) {
+		if (w) {
 			wait_woken(m, w);
 			w->since_ns = 0;
 			w->ranked = 0;
@@ -95,7 +95,7 @@ static __always_inline void waiter_calls(struct sched_machine *m, struct task_st
 	for (cpu = 0; cpu < cpu_count && can_loop; cpu++) {
 		struct sched_place *there = place_in(m, cpu);
 
-		if (there && is_worse(there, rank, edf, id, w) && preempts(there, cpu, p, rank))
+		if (is_worse(there, rank, edf, id, w) && preempts(there, cpu, p, rank))
 			break;
 	}
 }
@@ -161,8 +161,8 @@ static __always_inline void late_again(struct sched_machine *m, struct task_stru
 
 static __always_inline void enqueue(struct task_struct *p, u64 flags)
 {
+	struct sched_machine *m = machine_get();
 	struct sched_waiting *w;
-	struct sched_machine *m;
 	__u64 place;
 	__u32 rank;
 
@@ -171,9 +171,6 @@ static __always_inline void enqueue(struct task_struct *p, u64 flags)
 		return;
 	}
 	w = waiting_of(p);
-	m = machine_get();
-	if (!m)
-		return;
 	if (w && flags & SCX_ENQ_WAKEUP) {
 		wait_woken(m, w);
 	} else {

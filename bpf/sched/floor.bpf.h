@@ -44,7 +44,7 @@ static __always_inline bool late_goes(struct bpf_iter_scx_dsq *walk, struct task
 {
 	struct sched_machine *m = machine_get();
 
-	if (!m || !w)
+	if (!w)
 		return false;
 	late_begins(w);
 	scx_bpf_dsq_move_set_vtime(walk, prompt ? PROMPT_AT : w->since_ns);
@@ -127,7 +127,7 @@ static int moment_ends(void *map, int *cpu, struct sched_moment *moment)
 {
 	struct sched_place *there = place_at(*cpu);
 
-	if (!there || there->thread != moment->thread)
+	if (there->thread != moment->thread)
 		return 0;
 	if (moment->more && section_lasts(moment->thread)) {
 		moment->more--;
@@ -200,10 +200,8 @@ static __always_inline void late_waits(struct task_struct *p, __u64 flags)
 	struct sched_machine *m = machine_get();
 
 	late_inserts(p, PROMPT_AT, flags);
-	if (m) {
-		__sync_fetch_and_add(&m->prompt, 1);
-		m->late = 1;
-	}
+	__sync_fetch_and_add(&m->prompt, 1);
+	m->late = 1;
 	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), 0);
 }
 

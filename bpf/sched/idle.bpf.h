@@ -70,8 +70,6 @@ static __always_inline void idle_beats(struct sched_machine *m)
 		struct sched_place *there = place_in(m, cpu);
 		__u32 watched;
 
-		if (!there)
-			break;
 		watched = *(volatile __u32 *)&there->watched;
 		if (!watched || !there->idle || (watched != SEVERAL && !scx_bpf_dsq_nr_queued(DSQ(watched - 1))))
 			continue;
@@ -115,9 +113,7 @@ static __always_inline bool idle_wakes(struct task_struct *p)
 		return true;
 	}
 	for (cpu = 0; cpu < cpu_count && can_loop; cpu++) {
-		struct sched_place *there = place_at(cpu);
-
-		if (there && there->idle && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (place_at(cpu)->idle && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	return false;

@@ -19,9 +19,9 @@ static __always_inline void kthread_waits(struct task_struct *p, __u64 flags)
 	struct sched_machine *m = machine_get();
 	s32 idle;
 
-	if (!m || flags & (SCX_ENQ_WAKEUP | SCX_ENQ_LAST)) {
+	if (flags & (SCX_ENQ_WAKEUP | SCX_ENQ_LAST)) {
 		/* a slice that is taken from another one of its kind would make that one wait as if it had had it */
-		if (flags & SCX_ENQ_WAKEUP && there && there->rank != ~0u)
+		if (flags & SCX_ENQ_WAKEUP && there->rank != ~0u)
 			flags |= SCX_ENQ_PREEMPT;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, flags);
 		if (flags & SCX_ENQ_LAST)

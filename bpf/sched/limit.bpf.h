@@ -16,9 +16,7 @@
 /* By which limits are counted. */
 static __always_inline __u32 cpus_now(void)
 {
-	struct sched_machine *m = machine_get();
-
-	return m ? m->cpus : 0;
+	return machine_get()->cpus;
 }
 
 /* How far a child may be ahead of its siblings. */

@@ -29,7 +29,7 @@ static __always_inline void cpu_changes(s32 cpu, bool away)
 	struct sched_machine *m = machine_get();
 	struct sched_place *there = place_at(cpu);
 
-	if (!m || !there || there->away == away)
+	if (there->away == away)
 		return;
 	there->away = away;
 	if (away)
@@ -49,8 +49,6 @@ static __always_inline __u32 cpus_count(void)
 	bpf_for (cpu, 0, cpu_count) {
 		struct sched_place *there = place_at(cpu);
 
-		if (!there)
-			break;
 		there->away = !bpf_cpumask_test_cpu(cpu, mask);
 		there->idle = !there->away; /* as far as is known */
 		count += !there->away;
@@ -68,7 +66,7 @@ static __always_inline void picked_count(void)
 	bpf_for (cpu, 0, cpu_count) {
 		struct sched_place *there = place_at(cpu);
 
-		if (!there || !state)
+		if (!state)
 			break;
 		picked = *(volatile __u32 *)&there->picked - there->told;
 		if (!picked)
@@ -126,7 +124,7 @@ static __always_inline s32 machine_begins(void)
 	struct sched_beat *beat = bpf_map_lookup_elem(&sched_beats, &zero);
 	s32 err;
 
-	if (!m || !beat)
+	if (!beat)
 		return -ENOENT;
 	err = scx_bpf_create_dsq(DSQ(QUEUE_LATE), -1);
 	if (!err)

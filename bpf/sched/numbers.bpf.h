@@ -64,7 +64,7 @@ __noinline int number_counts_for(__u32 id)
 	struct sched_node *n;
 	__u32 party;
 
-	if (!m || !c || !m->free)
+	if (!c || !m->free)
 		return NUMBER_NONE;
 	if (id < FIEF_FIRST_ID || c->flags & CONTAINER_NAMED)
 		return 0;
@@ -80,7 +80,7 @@ static __always_inline bool number_is_left(__u32 id)
 {
 	struct sched_machine *m = machine_get();
 
-	return m && (m->free > NUMBERS_PLENTY || number_counts_for(id) != NUMBER_NONE);
+	return m->free > NUMBERS_PLENTY || number_counts_for(id) != NUMBER_NONE;
 }
 
 /* The number of the queue of a container's own threads; QUEUE_ROOT: it gets none. The lock is held, and the front is open. */
@@ -92,7 +92,7 @@ __noinline __u32 queue_take(__u32 id)
 	__u32 *number, at;
 	int counts;
 
-	if (id == FIEF_ROOT || !m || !n)
+	if (id == FIEF_ROOT || !n)
 		return QUEUE_ROOT;
 	if (n->queue)
 		return n->queue - 1;
@@ -124,7 +124,7 @@ __noinline int queue_return(__u32 id)
 	struct sched_queue *q;
 	__u32 *number, at;
 
-	if (!m || !n || n->queued || !n->queue)
+	if (!n || n->queued || !n->queue)
 		return 0;
 	if (n->queue == QUEUE_FRONT + 1) {
 		n->queue = 0;

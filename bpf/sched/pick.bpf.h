@@ -138,7 +138,7 @@ __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, 
 	struct sched_node *n = node_at(id);
 	struct fief_attributes *a;
 
-	if (!m || !c || !n)
+	if (!c || !n)
 		return 0;
 	if (m->search && n->passed == m->search)
 		return n->next; /* and settled by this search */
@@ -200,7 +200,7 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	__u64 rest;
 	int i;
 
-	if (!c || !n || !m)
+	if (!c || !n)
 		return PICK_AGAIN;
 	*own = 0;
 	rest = rest_part(id, c);
@@ -250,7 +250,7 @@ __noinline int tree_pick(__u64 now)
 		if (child == PICK_AGAIN || child == PICK_ON) {
 			struct sched_node *n = node_at(id);
 
-			if (!n || !m || (id == FIEF_ROOT && child == PICK_AGAIN))
+			if (!n || (id == FIEF_ROOT && child == PICK_AGAIN))
 				break;
 			found = PICK_AGAIN;
 			if (!m->search || (child == PICK_ON && (id == FIEF_ROOT || m->thorough)))
@@ -265,7 +265,7 @@ __noinline int tree_pick(__u64 now)
 		}
 		id = child;
 	}
-	if (m && m->moved) {
+	if (m->moved) {
 		moved_joins(m);
 		if (found == PICK_NONE)
 			found = PICK_AGAIN;

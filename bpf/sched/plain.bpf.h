@@ -60,7 +60,7 @@ __noinline int plain_walks(struct sched_node *n __arg_nonnull, __u32 id, __u32 g
 	__u32 rank = 0;
 	int level;
 
-	if (!m || !c || id == FIEF_ROOT || c->generation != generation)
+	if (!c || id == FIEF_ROOT || c->generation != generation)
 		return 0;
 	a = attributes_of(c);
 	plain = a->policy == FIEF_POLICY_FAIR;

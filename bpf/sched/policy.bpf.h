@@ -69,7 +69,7 @@ __noinline int line_exchange(__u32 id, __u64 now)
 	struct sched_line *l;
 	__u32 generation;
 
-	if (!m || !c || !n || !machine_lock())
+	if (!c || !n || !machine_lock())
 		return 0;
 	a = attributes_of(c);
 	l = &n->line;

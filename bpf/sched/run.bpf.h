@@ -28,7 +28,7 @@ static __always_inline bool front_runs(struct sched_machine *m, struct task_stru
 	struct sched_place *here = place_in(m, cpu);
 	__u64 front = front_seen(m);
 
-	if (!here || !is_sign(front) || here->brief || here->idle || !plain_runs(m, here, p, front))
+	if (!is_sign(front) || here->brief || here->idle || !plain_runs(m, here, p, front))
 		return false;
 	allocation_tells(cpu_at(cpu), p, here->bound);
 	return true;
@@ -44,7 +44,7 @@ static __noinline int run_begins(struct sched_machine *m, struct task_struct *p)
 	bool own = cpu == bpf_get_smp_processor_id();
 	struct sched_place *here = place_in(m, cpu);
 	struct sched_waiting *w = waiting_of(p);
-	bool late = own && here && here->brief && waits_too_long(w, bpf_ktime_get_ns());
+	bool late = own && here->brief && waits_too_long(w, bpf_ktime_get_ns());
 
 	wait_end(w);
 	if (w) {
@@ -52,8 +52,6 @@ static __noinline int run_begins(struct sched_machine *m, struct task_struct *p)
 		plain_ran(w, p->se.sum_exec_runtime); /* what it had before somebody changed what it is */
 		place_runs(w, p->se.sum_exec_runtime);
 	}
-	if (!here)
-		return 0;
 	if (own)
 		here->section = here->brief ? SECTION_LOOKS : 0;
 	if (own)
@@ -98,7 +96,7 @@ static __noinline int run_settles(struct task_struct *p, bool runnable)
 
 	open_settle(p);
 	if (w) {
-		if (m && is_counted(m, w)) /* its line would be chosen for it as long as it sleeps */
+		if (is_counted(m, w)) /* its line would be chosen for it as long as it sleeps */
 			wait_over(w);
 		w->since_ns = 0;
 		place_ran(w, p->se.sum_exec_runtime);
@@ -112,8 +110,7 @@ static __noinline int run_settles(struct task_struct *p, bool runnable)
 			w->asked = 0; /* it is to be looked at as it sleeps (plain_begins()) */
 		}
 	}
-	if (here)
-		place_leaves(here);
+	place_leaves(here);
 	return 0;
 }
 
@@ -123,7 +120,7 @@ static __always_inline void run_ends(struct task_struct *p, bool runnable)
 	__u32 cpu = cpu_of(p);
 	struct sched_place *here = place_at(cpu);
 
-	if (!runnable && here && plain_stops(here, cpu_at(cpu), p))
+	if (!runnable && plain_stops(here, cpu_at(cpu), p))
 		place_leaves(here);
 	else
 		run_settles(p, runnable);

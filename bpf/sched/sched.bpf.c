@@ -86,7 +86,7 @@ void BPF_PROG(running_begins, struct task_struct *p)
 {
 	struct sched_machine *m = machine_get();
 
-	if (m && !front_runs(m, p))
+	if (!front_runs(m, p))
 		run_begins(m, p);
 }
 
@@ -137,10 +137,7 @@ void BPF_PROG(cpu_comes, s32 cpu)
 SEC("struct_ops/cpu_offline")
 void BPF_PROG(cpu_goes, s32 cpu)
 {
-	struct sched_place *there = place_at(cpu);
-
-	if (there)
-		there->rank = ~0u;
+	place_at(cpu)->rank = ~0u;
 	cpu_changes(cpu, true);
 }
 

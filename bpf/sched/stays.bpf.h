@@ -16,7 +16,7 @@ static __always_inline bool place_stays(struct task_struct *prev, s32 cpu, __u32
 	__u32 seen = 0;
 	__u64 place;
 
-	if (!w || !here || !queue || id == FIEF_ROOT)
+	if (!w || !queue || id == FIEF_ROOT)
 		return false;
 	place_ran(w, prev->se.sum_exec_runtime);
 	place = place_take(id, w, prev->scx.weight, bpf_ktime_get_ns());

@@ -89,7 +89,7 @@ static __always_inline void serving_less(struct sched_waiting *w)
 	struct sched_machine *m = machine_get();
 	struct sched_node *n = w->serving ? node_at(w->serving - 1) : NULL;
 
-	if (!m || !n)
+	if (!n)
 		return;
 	w->serving = 0;
 	if (n->serving)
@@ -104,7 +104,7 @@ static __always_inline void serving_more(struct sched_waiting *w, __u32 id)
 	struct sched_node *n = node_at(id);
 
 	serving_less(w); /* where its last wait ended without the lock */
-	if (!m || !n || !w->queue || id == FIEF_ROOT)
+	if (!n || !w->queue || id == FIEF_ROOT)
 		return;
 	w->serving = id + 1;
 	n->serving++;
@@ -171,7 +171,7 @@ __noinline int wait_over(struct sched_waiting *w)
 {
 	struct sched_machine *m = machine_get();
 
-	if (!m || !w)
+	if (!w)
 		return 0;
 	if (w->late)
 		late_ends(w);
@@ -234,7 +234,7 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 	struct sched_machine *m = machine_get();
 	__u32 queue;
 
-	if (!m || !w)
+	if (!w)
 		return QUEUE_LATE;
 	if (!w->since_ns)
 		w->since_ns = now;

@@ -191,7 +191,7 @@ __noinline int line_more(__u32 id)
 	struct fief_container *c = container_at(id);
 	struct sched_node *n = c ? node_get(id, c) : NULL;
 
-	if (!m || !n)
+	if (!n)
 		return 0;
 	fits_again(n);
 	if (n->queued++) {
@@ -248,8 +248,6 @@ __noinline int front_turns(void)
 	__u64 front;
 	int i;
 
-	if (!m)
-		return 0;
 	for (i = 0; i < FRONT_TRIES && can_loop; i++) {
 		front = front_seen(m);
 		if (front == FRONT_LINES || (is_sign(front) && front_lines(m, front)) ||
@@ -295,8 +293,6 @@ static __always_inline void waits_more(__u32 id)
 {
 	struct sched_machine *m = machine_get();
 
-	if (!m)
-		return;
 	front_opens(m);
 	line_more(id);
 	front_closes(m); /* where there is no such line */
@@ -309,7 +305,7 @@ __noinline int waits_less(__u32 id)
 	struct sched_machine *m = machine_get();
 	struct sched_node *n = node_at(id);
 
-	if (!m || !n || !n->queued || --n->queued)
+	if (!n || !n->queued || --n->queued)
 		return 0;
 	if (m->lined)
 		m->lined--;
@@ -327,7 +323,7 @@ __noinline int own_waits(__u32 id)
 	struct sched_machine *m = machine_get();
 	struct sched_node *n = node_at(id);
 
-	return !m || !n || n->queued || front_is_of(m, id);
+	return !n || n->queued || front_is_of(m, id);
 }
 
 /* What the container and all below it had since the last look goes into its virtual time and off its budget. */

@@ -127,7 +127,7 @@ __noinline int budgets_settle(__u32 id, __u64 now, __u32 waits)
 		struct fief_attributes *a;
 		struct sched_node *n, *p;
 
-		if (!c || !m || id == FIEF_ROOT)
+		if (!c || id == FIEF_ROOT)
 			break;
 		a = attributes_of(c);
 		pc = container_at(c->parent.id);
@@ -154,9 +154,7 @@ __noinline int runs_for(__u32 id, __u32 but)
 	int runs = 0;
 
 	bpf_for (cpu, 0, cpu_count) {
-		struct sched_place *there = place_at(cpu);
-
-		if (there && cpu != but && there->own == id + 1) {
+		if (cpu != but && place_at(cpu)->own == id + 1) {
 			runs = 1;
 			break;
 		}
@@ -171,9 +169,7 @@ __noinline int turn_runs(__u32 id, __u32 but)
 	int runs = 0;
 
 	bpf_for (cpu, 0, cpu_count) {
-		struct sched_place *there = place_at(cpu);
-
-		if (there && cpu != but && there->turn == id + 1) {
+		if (cpu != but && place_at(cpu)->turn == id + 1) {
 			runs = 1;
 			break;
 		}
