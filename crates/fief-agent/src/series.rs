@@ -166,43 +166,21 @@ impl<'s> Tree<'s> {
 pub(crate) mod tests {
     use super::*;
     use fief::abi::{FIEF_RETIRED, FIEF_ROOT};
-    use fief_control::SchedulerView;
 
     pub(crate) fn container(path: &str, id: u32, parent: Option<u32>, thread_ns: u64) -> ContainerView {
-        let mut usage = Usage::default();
-        usage.thread_ns = thread_ns;
-        let raw = fief::abi::fief_attributes { weight: 100, priority: 100, pass_up: 1, ..Default::default() };
-        ContainerView {
-            path: path.to_owned(),
-            id,
-            generation: 1,
-            parent,
-            state: "alive",
-            policy: true,
-            unit: false,
-            handles: 1,
-            threads: 1,
-            processes: 0,
-            sockets: 0,
-            files: 0,
-            discarded: 0,
-            children: 0,
-            attributes: raw.into(),
-            usage,
-        }
+        let mut view = fief_sample::container(path, id, parent);
+        view.policy = true;
+        view.threads = 1;
+        view.attributes.pass_up = true;
+        view.usage.thread_ns = thread_ns;
+        view
     }
 
     pub(crate) fn snapshot(containers: Vec<ContainerView>) -> Snapshot {
         Snapshot {
-            taken_ns: 5_000_000_000,
-            cpus: 2,
-            containers,
             system_kinds: vec![("hardirq", 40)],
             failures: vec![("table_full", 2)],
-            class_listeners: Vec::new(),
-            units: Vec::new(),
-            scheduler: SchedulerView::Off,
-            charged: true,
+            ..fief_sample::snapshot(containers)
         }
     }
 

@@ -9,6 +9,9 @@ use serde::Serialize;
 
 use fief_control::{ContainerView, Snapshot};
 
+#[cfg(test)]
+pub use fief_sample as sample;
+
 /// Place and holders.
 #[derive(Debug, Serialize)]
 pub struct Place<'a> {
@@ -262,47 +265,6 @@ impl Split {
             user_ns: self.user_ns.saturating_add(other.user_ns),
             system_ns: self.system_ns.saturating_add(other.system_ns),
             undivided_ns: self.undivided_ns.saturating_add(other.undivided_ns),
-        }
-    }
-}
-
-/// Snapshots for tests.
-#[cfg(test)]
-pub mod sample {
-    use super::*;
-
-    pub fn container(path: &str, id: u32, parent: Option<u32>) -> ContainerView {
-        ContainerView {
-            path: path.to_owned(),
-            id,
-            generation: 1,
-            parent,
-            state: "alive",
-            policy: id >= fief::abi::FIEF_FIRST_ID,
-            unit: false,
-            handles: 1,
-            threads: 0,
-            processes: 0,
-            sockets: 0,
-            files: 0,
-            discarded: 0,
-            children: 0,
-            attributes: fief::abi::fief_attributes { weight: 100, priority: 100, ..Default::default() }.into(),
-            usage: fief::Usage::default(),
-        }
-    }
-
-    pub fn snapshot(containers: Vec<ContainerView>) -> Snapshot {
-        Snapshot {
-            taken_ns: 5_000_000_000,
-            cpus: 2,
-            containers,
-            system_kinds: vec![("timer", 40), ("rcu", 2)],
-            failures: Vec::new(),
-            class_listeners: Vec::new(),
-            units: Vec::new(),
-            scheduler: fief_control::SchedulerView::Off,
-            charged: true,
         }
     }
 }
