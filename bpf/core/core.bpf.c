@@ -170,7 +170,7 @@ int ingress_charges(struct __sk_buff *skb)
 		client = packet_client(skb, label);
 	}
 	packets = skb->gso_segs ? skb->gso_segs : 1;
-	if (charges_scheduled() && !is_owed(skb))
+	if (charges_scheduled() && !must_pass(skb))
 		discards = excess_discards(ref_word(to), packets) & 1;
 	barrier_var(discards); /* the verifier does not know what a global function returns */
 	packet_charge(to, sk, client, packets, skb->len, discards & 1);

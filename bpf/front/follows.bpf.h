@@ -357,6 +357,7 @@ static __always_inline bool gap_passes(struct __sk_buff *skb, struct front_conte
 	if (has == GAP_END && payload_valid(skb, p, stream, false)) {
 		place_again(p, front->guard->queue, container, tcp->write_seq, is_stopped(p, tcp, &stream->with));
 		served_check(p, tcp);
+		mark_add(skb, MARK_PLACED);
 	}
 	return true;
 }
@@ -388,6 +389,7 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 				place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at,
 					    is_stopped(&front->packet, tcp, &stream->with));
 				served_check(&front->packet, tcp);
+				mark_add(skb, MARK_PLACED);
 			}
 		}
 		verdict = TCX_NEXT;

@@ -140,8 +140,10 @@ static __always_inline int queue_enter(struct __sk_buff *skb, struct front_conte
 		verdict = admit(skb, front, tcp, stream);
 	else if (tcp)
 		served_check(&front->packet, tcp);
-	if (verdict == TCX_NEXT)
+	if (verdict == TCX_NEXT) {
+		mark_add(skb, MARK_PLACED);
 		return TCX_NEXT;
+	}
 	served_undo(&front->packet);
 	__sync_fetch_and_add(&queue_class(q, place->class)->entered, -1);
 	return verdict;

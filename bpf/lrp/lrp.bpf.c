@@ -31,8 +31,8 @@ int lrp_sorts(struct __sk_buff *skb)
 	struct packet p = {};
 	struct fief_lane *lane;
 
-	/* of what the door has acknowledged nothing may be discarded, and it has no packet of its connection to wait for */
-	if (is_owed(skb) || makes_connection(skb))
+	/* a packet of the queue's has no other one of its connection to wait for */
+	if (must_pass(skb) || makes_connection(skb))
 		return TCX_NEXT;
 	if (!arrival_read(skb, &p) || !port_has_lanes(slot, p.destination_port))
 		return TCX_NEXT;

@@ -71,9 +71,9 @@ fn what_a_container_uses_after_its_end_is_nobodys_who_came_since() {
     core.uses(child, 100);
     core.close(below);
     core.close(parent);
-    let others: Vec<u32> = (0..3).map(|_| core.create(ROOT).unwrap()).collect();
+    let others: Vec<u32> = std::iter::from_fn(|| core.create(ROOT).ok()).collect();
     assert!(others.contains(&parent) && others.contains(&child), "{others:?}");
     others.iter().for_each(|&id| core.uses(id, 1));
-    assert_eq!(others.iter().map(|&id| core.used(id)).collect::<Vec<_>>(), [1; 3]);
+    assert!(others.iter().all(|&id| core.used(id) == 1), "{}, {}", core.used(parent), core.used(child));
     assert_eq!(core.used(RETIRED), 100);
 }
