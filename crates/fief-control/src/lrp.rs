@@ -59,11 +59,8 @@ struct Wanted<'a> {
 /// The containers of the classes of every listener that wants lanes, by slot.
 fn wanted<'a>(policy: &'a Policy, containers: &HashMap<String, abi::fief_ref>) -> BTreeMap<u32, Wanted<'a>> {
     let listeners = policy.listeners.iter().filter(|listener| listener.lrp.is_some());
-    let paths = listeners.flat_map(|listener| {
-        let clients = listener.clients.iter().map(|client| &client.container);
-        clients.chain(listener.requests.iter().filter_map(|request| request.container.as_ref()))
-    });
-    paths
+    listeners
+        .flat_map(Listener::class_paths)
         .filter_map(|path| {
             let container = *containers.get(path)?;
             let priority = policy.container(path)?.cpu.priority;
@@ -325,5 +322,48 @@ impl Fief {
         self.map(name)?
             .update(&key.to_ne_bytes(), value, MapFlags::ANY)
             .context(|| format!("cannot write the map {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = r#"
+version = 1
+[container.all]
+[container.dear]
+[container.last]
+cpu.priority = 0
+[container.other]
+[listener.web]
+address = "0.0.0.0:80"
+admit = true
+unproven = { rate = 100 }
+isolate = { above = 10, for = "1s", into = "last" }
+[listener.web.lrp]
+when = "always"
+[[listener.web.client]]
+from = ["any"]
+container = "all"
+[[listener.web.request]]
+path = "/dear"
+container = "dear"
+[listener.plain]
+address = "0.0.0.0:81"
+[[listener.plain.client]]
+from = ["any"]
+container = "other"
+"#;
+
+    /// Without a lane their packets would be received before those of all classes.
+    #[test]
+    fn who_is_isolated_has_a_lane_as_every_class_of_the_listener() {
+        let policy = fief_policy::parse(POLICY, "test.toml").expect("a policy");
+        let names = ["all", "dear", "last", "other"];
+        let refs = (1..).map(|id| abi::fief_ref { id, generation: 1 });
+        let containers = names.iter().map(|&name| name.to_owned()).zip(refs).collect();
+        let lanes: Vec<_> = wanted(&policy, &containers).into_values().map(|want| want.path).collect();
+        assert_eq!(lanes, ["all", "dear", "last"]);
     }
 }
