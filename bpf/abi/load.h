@@ -15,9 +15,10 @@ struct fief_thresholds {
 	__u64 hold_ns;		/* a level is left after so long below it */
 };
 
-/* An address of a listener at which nobody listens. Each is absent by itself: one with a server gives another one no more time. */
+/* An address and port of a listener at which nobody listens. Each is absent by itself: one with a server gives another one no more time. */
 struct fief_absent {
 	__u64 address[2]; /* as the packet has it */
+	__u64 port;	  /* likewise */
 	__u64 since_ns;	  /* a SYN found nobody, and none since found somebody; 0: not so */
 	__u64 last_ns;	  /* when a SYN last found nobody */
 };
@@ -28,7 +29,7 @@ struct fief_load {
 	__u64 above_ns[2];	   /* when the level was last reached */
 	__u64 idle_ns;		   /* of all CPUs, at the last look */
 	__u64 unproven_arrival_ns; /* the budget of SYNs from unproven sources, as in struct fief_bucket */
-	struct fief_absent absent[FIEF_ABSENT_PLACES]; /* by a hash of the address */
+	struct fief_absent absent[FIEF_ABSENT_PLACES]; /* by a hash of both */
 	__u64 receiving_ns;			       /* of all CPUs for nobody, at the last look */
 	__u64 dropped_seen;			       /* connections that we found no place for, at the last look */
 	__u64 notice_ns[FIEF_REASON_ROOM];	       /* when the last notice for each reason went out */

@@ -4,11 +4,12 @@
  *
  * Problem: between the end of one server and the start of the next nobody listens, and the kernel refuses every client, at once.
  * How: such a SYN is dropped, and its client sends it again, after a second as clients do: by then the server is there. The time
- * counts from the first one that found nobody at the address, so a server that stays away is refused as ever.
+ * counts from the first one that found nobody at the address and port, so a server that stays away is refused as ever, and so is a port of a
+ * range that has none, whoever serves the others.
  * Requests that wait in a queue stay there (deliver.bpf.h).
  * Limits: a client whose handshake was answered before and whose request comes now is reset. A SYN for another machine passes.
- * Eight addresses of a listener have a place at a time. Behind a translation of ports nobody seems to listen; there the first time
- * after an apply drops everybody.
+ * Eight addresses and ports of a listener have a place at a time, and what finds none is refused at once. Behind a translation of ports
+ * nobody seems to listen; there the first time after an apply drops everybody.
  */
 #pragma once
 
@@ -19,31 +20,40 @@
 /* A quiet listener's time must not be taken by the last look, long ago. */
 #define ABSENT_FORGOTTEN_NS 600000000000ull
 
-static __always_inline struct fief_absent *absent_place(const struct front_context *front, __u64 *address)
+/* Where a client wants to go. */
+struct absent_at {
+	__u64 address[2];
+	__u64 port;
+};
+
+static __always_inline struct fief_absent *absent_place(const struct front_context *front, struct absent_at *at)
 {
 	__u32 listener = front->listener.index;
 	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
 
-	__builtin_memcpy(address, front->packet.destination, 16);
-	return load ? &load->absent[hash_mix(address[0] ^ address[1]) % FIEF_ABSENT_PLACES] : NULL;
+	__builtin_memcpy(at->address, front->packet.destination, 16);
+	at->port = front->packet.destination_port;
+	return load ? &load->absent[hash_mix(at->address[0] ^ at->address[1] ^ at->port) % FIEF_ABSENT_PLACES] : NULL;
 }
 
-static __always_inline bool is_of(const struct fief_absent *place, const __u64 *address)
+static __always_inline bool is_of(const struct fief_absent *place, const struct absent_at *at)
 {
-	return place->since_ns && place->address[0] == address[0] && place->address[1] == address[1];
+	return place->since_ns && place->port == at->port && place->address[0] == at->address[0] &&
+	       place->address[1] == at->address[1];
 }
 
-/* Since when nobody is there, by all that came; 0: another address has the place. */
-static __always_inline __u64 absent_since(struct fief_absent *place, const __u64 *address, __u64 now)
+/* Since when nobody is there, by all that came; 0: another address or port has the place. */
+static __always_inline __u64 absent_since(struct fief_absent *place, const struct absent_at *at, __u64 now)
 {
 	__u64 last = *(volatile __u64 *)&place->last_ns;
 	bool forgotten = now > last && now - last > ABSENT_FORGOTTEN_NS;
 
-	if (!is_of(place, address) || forgotten) {
+	if (!is_of(place, at) || forgotten) {
 		if (place->since_ns && !forgotten)
 			return 0;
-		place->address[0] = address[0];
-		place->address[1] = address[1];
+		place->address[0] = at->address[0];
+		place->address[1] = at->address[1];
+		place->port = at->port;
 		place->since_ns = now;
 	}
 	place->last_ns = now;
@@ -54,12 +64,13 @@ static __always_inline __u64 absent_since(struct fief_absent *place, const __u64
 static __noinline bool is_absent(const struct front_context *front)
 {
 	struct fief_absent *place;
-	__u64 address[2], since;
+	struct absent_at at;
+	__u64 since;
 
 	if (!front->guard->restart_ns)
 		return false;
-	place = absent_place(front, address);
-	since = place ? absent_since(place, address, front->now) : 0;
+	place = absent_place(front, &at);
+	since = place ? absent_since(place, &at, front->now) : 0;
 	return since && (front->now <= since || front->now - since < front->guard->restart_ns);
 }
 
@@ -81,11 +92,11 @@ static __noinline int absent_rule(struct __sk_buff *skb, struct front_context *f
 static __always_inline void present_note(const struct front_context *front)
 {
 	struct fief_absent *place;
-	__u64 address[2];
+	struct absent_at at;
 
 	if (!front->guard->restart_ns)
 		return;
-	place = absent_place(front, address);
-	if (place && is_of(place, address))
+	place = absent_place(front, &at);
+	if (place && is_of(place, &at))
 		place->since_ns = 0;
 }

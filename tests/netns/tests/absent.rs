@@ -2,7 +2,7 @@
 //! Clients who come while a server is started anew: with `restart` they are served by the one that starts, and without it refused.
 
 use std::io::{ErrorKind, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, read_until, require, wait_until};
@@ -104,7 +104,7 @@ fn a_new_listener_begins_with_nothing_of_one_that_had_its_number() {
     };
     let front = Front::new(Door::Own, &at(80));
     let dial = |port: u16| {
-        let to = std::net::SocketAddr::new(plain(Family::V4).ip(), port);
+        let to = SocketAddr::new(plain(Family::V4).ip(), port);
         connect_from(&front.topology.clients, anywhere(Family::V4), to).err()
     };
     assert_eq!(dial(80), Some(nix::Error::ECONNREFUSED), "its second is over");
@@ -147,4 +147,33 @@ fn an_address_without_a_server_is_refused_beside_one_that_has_it() {
         }
         assert_eq!(refused.join().unwrap(), Some(nix::Error::ECONNREFUSED));
     });
+}
+
+/// A range of ports of which one is served: its clients give those of another one no more time, and these take none of it.
+#[test]
+fn a_port_of_a_range_without_a_server_is_refused_beside_one_that_has_it() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let range = policy("restart = \"1s\"\nclasses = \"shared\"").replace(":80\"", ":80-81\"");
+    let front = Front::new(Door::Own, &range);
+    let refused = Some(nix::Error::ECONNREFUSED);
+    let other = || {
+        let to = SocketAddr::new(plain(Family::V4).ip(), 81);
+        connect_from(&front.topology.clients, anywhere(Family::V4), to).err()
+    };
+    let server = start(&front);
+    wait_until(SOON, || dial(&front, Family::V4).is_ok()).unwrap();
+    std::thread::scope(|scope| {
+        let one = scope.spawn(other);
+        while !one.is_finished() {
+            assert!(is_served(dial(&front, Family::V4)));
+        }
+        assert_eq!(one.join().unwrap(), refused);
+    });
+    end(&front, server);
+    assert_eq!(other(), refused, "its second is over");
+    let before = absent(&front);
+    assert_eq!(dial(&front, Family::V4).err(), refused);
+    assert!(absent(&front) > before, "the port that was served has a second of its own");
 }
