@@ -2,16 +2,18 @@
 /*
  * Deliver: a request that comes out of the queue goes to the server, or is answered.
  *
- * Problem: while it waited, its connection may have gone, and its ports may have another one, or the guard may be another.
+ * Problem: while it waited, its connection may have gone, and its ports may have another one, or the guard may be another, or its client
+ * may have been banned.
  * How: the socket is looked up anew. A first request makes its connection, as one that did not wait does; a later one reaches its
  * socket only if that still waits for it. What cannot reach the server goes back into its line, and the place with it; for a moment
- * those of its class that have their sockets go instead.
+ * those of its class that have their sockets go instead. A banned client's is forgotten.
  * Limits: a request that is refused is answered once, and one that finds no server is reset once. A client that does not get that hears
  * nothing until it says more: its bytes were acknowledged. A stock server that ends with unread bytes resets once, too.
  */
 #pragma once
 
 #include "absent.bpf.h"
+#include "banned.bpf.h"
 #include "carrier.bpf.h"
 #include "made.bpf.h"
 #include "pace.bpf.h"
@@ -188,11 +190,11 @@ static __noinline bool carrier_waits_on(struct __sk_buff *skb, const struct fron
 
 /*
  * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
- * what it expects. The place that it took is free, and the next one goes. Its client sends nothing again, and is reset. `told`:
- * TCP tells it that the server has closed.
+ * what it expects. The place that it took is free, and the next one goes. Its client sends nothing again, and is reset. `silent`:
+ * it is not, since TCP tells it that the server has closed, or since it is banned.
  */
 static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				   struct queue_handed *from, bool told)
+				   struct queue_handed *from, bool silent)
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(from->turn.queue);
@@ -204,7 +206,7 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *
 	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
 	waiting_forget(links, from->link);
 	queue_go_on(skb, from->turn.queue, front->now, false);
-	stream->ruling.rule.refusal = told ? FIEF_REFUSE_DROP : FIEF_REFUSE_RESET;
+	stream->ruling.rule.refusal = silent ? FIEF_REFUSE_DROP : FIEF_REFUSE_RESET;
 	return answer(skb, &front->packet, stream);
 }
 
@@ -225,6 +227,12 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		return TCX_DROP;
 	context_begin(&front, queue_arrival(from));
 	later = from->what == QUEUE_LATER;
+	if (any_banned() && ban_rule(&front) == TCX_DROP) {
+		carrier_drop(skb, &front, stream, from, true);
+		/* the server's socket would lack for ever what was acknowledged */
+		return later ? banned_ends(skb, &front.packet) : TCX_DROP;
+	}
+	context_clear(&front);
 	found = segment_guard_find(&front);
 	front.now = bpf_ktime_get_ns();
 	if (!found)

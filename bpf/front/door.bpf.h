@@ -2,7 +2,7 @@
 /*
  * Door: what happens to a packet to a guarded port. The most frequent cases come first where that is cheap.
  *
- *   a banned client's       is dropped, whatever it is
+ *   a banned client's       is dropped, whatever it is; the end of a connection that has a place of a queue resets that
  *   SYN                     is policed, then answered by us or left to the kernel; while nobody listens it may come again
  *   SYN-ACK                 is dropped where it would end a handshake
  *   RST without a socket    is dropped
@@ -24,6 +24,7 @@
 #include "kernel_handshake.bpf.h"
 #include "leave.bpf.h"
 #include "local.bpf.h"
+#include "places.bpf.h"
 #include "plain.bpf.h"
 #include "police.bpf.h"
 #include "follows.bpf.h"
@@ -196,13 +197,23 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 	}
 }
 
+/* A packet of a banned client. If it ends a connection that keeps a place, that comes back as the server's socket ends. */
+static __noinline int banned_leaves(struct __sk_buff *skb, struct front_context *front)
+{
+	struct packet *p = &front->packet;
+
+	if (!(p->flags & (TCP_FIN | TCP_RST)) || p->odd || !front->guard->queue || !flow_lasts(p))
+		return TCX_DROP;
+	return banned_ends(skb, p);
+}
+
 /* A packet to a guarded port. */
 static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
 {
 	int verdict;
 
 	if (any_banned() && ban_rule(front) == TCX_DROP)
-		return TCX_DROP;
+		return banned_leaves(skb, front);
 	if (front->packet.forged)
 		return guard_only_find(front) ? shape_rule(front) : TCX_NEXT;
 	if (is_ack(&front->packet)) {

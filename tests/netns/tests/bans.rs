@@ -8,7 +8,8 @@ use fief_bpf::abi;
 use fief_control::{Banned, Pardoned};
 use fief_testkit::segment::ACK;
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawConnection, wait_until};
-use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low, status};
 use fief_tests_netns::rig::{Rig, whole};
 use fief_tests_netns::{SOON, one_installation};
 
@@ -36,8 +37,11 @@ fn client(network: u8, n: u8) -> IpAddr {
 }
 
 fn ban(rig: &Rig, prefix: &str, time: Duration) -> Banned {
+    ban_at(&rig.front, prefix, time)
+}
+
+fn ban_at(front: &Front, prefix: &str, time: Duration) -> Banned {
     let prefix = fief_policy::parse_prefix(prefix).unwrap();
-    let front = &rig.front;
     front.topology.server.run(|| front.installation().fief().ban(prefix, time).unwrap()).unwrap()
 }
 
@@ -215,5 +219,35 @@ fn exceptions_have_neither_isolation_nor_penalty_and_others_have_both() {
         // a policy without them takes both away
         rig.front.apply(POLICY).unwrap();
         assert!(open(&rig, client(3, 8), 2001, SILENCE).is_none(), "{door:?}: isolated still");
+    }
+}
+
+/// Requests that were acknowledged in the server's name need no packet of the client's to get there.
+#[test]
+fn what_a_banned_client_has_in_line_does_not_get_to_the_server() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting());
+        let mut kept = rig.connect(low(2));
+        rig.let_go(1);
+        ask_on(&mut kept, "/kept");
+        assert!(answer_on(&mut kept).starts_with("HTTP/1.1 200 "), "{door:?}");
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        ask_on(&mut kept, "/banned");
+        let banned: Vec<_> = (0..49).map(|_| rig.ask(low(2), "/banned")).collect();
+        let other = rig.ask(low(3), "/other");
+        rig.wait_for(51);
+        ban_at(&rig.front, "10.77.2.2", HOUR);
+        rig.let_go(2);
+        assert_eq!((status(first), status(other)), (200, 200), "{door:?}");
+        rig.wait_for_peace();
+        assert_eq!(rig.got(), ["/kept", "/first", "/other"], "{door:?}");
+        let port = kept.local_addr().unwrap().port();
+        wait_until(SOON, || rig.front.sockets(port).is_empty()).expect("the server has no connection that lacks bytes");
+        drop((kept, banned));
     }
 }

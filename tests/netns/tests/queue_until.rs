@@ -19,6 +19,7 @@ const BIG: usize = 16_000_000;
 const PAUSE: Duration = Duration::from_secs(1);
 
 const TRIES: usize = 5;
+const HOUR: Duration = Duration::from_secs(3600);
 
 const RESPONSE: &str = "until = \"response\", stale = \"30s\"";
 const CLOSE: &str = "until = \"close\", stale = \"100ms\"";
@@ -213,6 +214,41 @@ fn a_connection_keeps_its_place_until_it_ends() {
                 }
             }
             assert_eq!(got(&told, 3)[2], "/next", "{door:?}, {end:?}");
+            assert!(read_head(&mut next).is_some(), "{door:?}, {end:?}");
+            drop(next);
+            wait_for_places(&front, 0);
+            assert_eq!(front.queue().lasting, 0, "{door:?}, {end:?}");
+        }
+    }
+}
+
+/// A ban drops all that its client says, also that it leaves. The server does not hear of that, and the place would not come back.
+#[test]
+fn a_banned_client_that_leaves_gives_its_place_back() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let told = Arc::default();
+        let front = front(door, CLOSE, &told);
+        for (n, end) in [(10, End::Client), (11, End::Reset)] {
+            told.got.lock().unwrap().clear();
+            let mut one = ask(&front, n, "/one");
+            assert!(read_head(&mut one).is_some());
+            let mut next = ask(&front, 2, "/next");
+            let waits = wait_until(SOON, || front.queue().waiting == 1);
+            assert!(waits.is_ok(), "{door:?}: {:?}", told.got);
+            let prefix = fief_policy::parse_prefix(&format!("10.77.2.{n}")).unwrap();
+            front.topology.server.run(|| front.installation().fief().ban(prefix, HOUR).unwrap()).unwrap();
+            // bytes before its end, which TCP never gets
+            ask_on(&mut one, "/bye");
+            assert_eq!((front.queue().busy, front.queue().lasting), (1, 1), "{door:?}, {end:?}: it is still there");
+            if matches!(end, End::Reset) {
+                setsockopt(&one, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
+            }
+            drop(one);
+            assert_eq!(got(&told, 2), ["/one", "/next"], "{door:?}, {end:?}");
             assert!(read_head(&mut next).is_some(), "{door:?}, {end:?}");
             drop(next);
             wait_for_places(&front, 0);
