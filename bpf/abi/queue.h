@@ -32,6 +32,14 @@ enum fief_until {
 	FIEF_UNTIL_CLOSE,      /* the connection ends, once the server has begun to answer on it */
 };
 
+/* What user space tells of a queue (front/ended.bpf.h). */
+enum fief_queue_told {
+	FIEF_TOLD_OPEN,	  /* nobody waits any more, and those who do go on */
+	FIEF_TOLD_WAIT,	  /* somebody may again */
+	FIEF_TOLD_REFUSE, /* those who still wait are refused */
+	FIEF_TOLD_FORGET, /* those who are still there are forgotten */
+};
+
 /* Those of one class in the order in which they came. */
 struct fief_queue_list {
 	__u16 first;
@@ -137,7 +145,7 @@ struct fief_queue {
 	__u32 until;	/* enum fief_until */
 	__u32 listener; /* index */
 	__u32 classes;
-	__u32 open; /* 1: nobody waits any more */
+	__u32 open; /* 1: nobody waits any more; 3: nor comes back into its line (front/ended.bpf.h) */
 	__u32 monitor;
 	__u32 fair;    /* 1: the clients of a class take turns */
 	__u32 busy;    /* places taken, as far as they have not run out */

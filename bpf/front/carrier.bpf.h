@@ -121,20 +121,30 @@ static __always_inline void queue_is_stuck(struct fief_queue *q, __u64 now)
 	q->stuck_ns = now + STUCK_NS;
 }
 
-/* It could not go: it is the next one again. `flags`: LINK_FULL, or none. Whether later_first() knows another one. */
-static __noinline bool queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at, __u32 flags)
+enum queue_back {
+	BACK_ALONE,
+	BACK_OTHER, /* later_first() knows another one */
+	BACK_ENDED  /* its queue is about to be removed, and it is in no list of that: it is to be forgotten */
+};
+
+/* It could not go: it is the next one again. `flags`: LINK_FULL, or none. */
+static __noinline enum queue_back queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at,
+						 __u32 flags)
 {
-	__u32 class = queue_link(links, at)->class, other;
+	__u32 class = queue_link(links, at)->class;
+	enum queue_back back = BACK_ENDED;
 
 	queue_is_stuck(q, bpf_ktime_get_ns());
 	bpf_spin_lock(&q->lock);
-	queue_push_first(q, links, class, at);
-	queue_link(links, at)->flags |= flags;
-	class_joined(q, queue_class(q, class));
-	waits_owe(queue_class(q, class));
-	other = later_first(queue_class(q, class), links);
+	if (!(q->open & QUEUE_ENDS)) {
+		queue_push_first(q, links, class, at);
+		queue_link(links, at)->flags |= flags;
+		class_joined(q, queue_class(q, class));
+		waits_owe(queue_class(q, class));
+		back = later_first(queue_class(q, class), links) ? BACK_OTHER : BACK_ALONE;
+	}
 	bpf_spin_unlock(&q->lock);
-	return other != 0;
+	return back;
 }
 
 /* Gives the packet the request's family, and its link header. */
@@ -287,9 +297,9 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 		return 0;
 	if (picked.why == QUEUE_GOES) {
 		place_give(q, to->turn.class, picked.ends);
-		queue_put_back(q, links, picked.at, 0);
-	} else {
-		waiting_forget(links, picked.at); /* its client is not told until it says more */
+		if (queue_put_back(q, links, picked.at, 0) != BACK_ENDED)
+			return -1;
 	}
+	waiting_forget(links, picked.at); /* its client is not told until it says more */
 	return -1;
 }

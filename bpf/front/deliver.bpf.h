@@ -100,20 +100,25 @@ static __noinline int place_shorten(struct fief_queue *q, struct queue_turn *tur
 	return 0;
 }
 
-/* It goes back into its line. `full`: the server takes no connection now, so that one which has its socket may go instead. */
+/*
+ * It goes back into its line, unless that is no more. `full`: the server takes no connection now, so that one which has its socket may go
+ * instead.
+ */
 static __noinline int carrier_back(struct __sk_buff *skb, struct queue_handed *from, __u64 now, bool full)
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(from->turn.queue);
-	bool other;
+	enum queue_back back;
 
-	if (!q || !links)
+	if (!links)
 		return 0;
-	other = queue_put_back(q, links, from->link, full ? LINK_FULL : 0);
+	back = q ? queue_put_back(q, links, from->link, full ? LINK_FULL : 0) : BACK_ENDED;
+	if (!q || back == BACK_ENDED)
+		return waiting_forget(links, from->link);
 	/* while it was out of its line the clock may have found nobody, and ended: another carrier starts it, with or without a place */
 	if (has_clock(q, &from->packet) && is_timeless(q, bpf_ktime_get_ns()))
 		queue_kick(skb, q, from->turn.queue);
-	else if ((full && other) || *(volatile __u32 *)&q->refused)
+	else if ((full && back == BACK_OTHER) || *(volatile __u32 *)&q->refused)
 		queue_go_on(skb, from->turn.queue, now, false);
 	return 0;
 }
@@ -199,8 +204,12 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(from->turn.queue);
 
-	if (!q || !links)
+	if (!links)
 		return TCX_DROP;
+	if (!q) {
+		waiting_forget(links, from->link);
+		return TCX_DROP;
+	}
 	if (from->why == QUEUE_GOES)
 		place_give(q, from->turn.class, from->turn.ends);
 	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);

@@ -71,7 +71,7 @@
  *     follows       what else comes of one        turns         of clients, where requests cannot be read
  *     room          to wait in                    pipelined     requests of one packet
  *     windows       of clients that wait          charged       work on what waits
- *     turned        away, and what it is told
+ *     turned        away, and what it is told     ended         one that a new policy does not name
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's
@@ -108,6 +108,7 @@
 #include "police.bpf.h"
 #include "rule.bpf.h"
 #include "door.bpf.h"
+#include "ended.bpf.h"
 #include "ack.bpf.h"
 #include "deliver.bpf.h"
 #include "clock.bpf.h"
@@ -223,20 +224,13 @@ int queue_delivers(struct __sk_buff *skb)
 }
 
 /*
- * Run by user space, which names a queue by the priority: nobody waits there any more. How many are still to go. With a mark requests
- * wait again, since the policy that it was opened for did not come into force.
+ * Run by user space, which names a queue by the priority and tells by the mark what becomes of those that wait there. How many are still
+ * there.
  */
 SEC("tcx/ingress")
 int queue_opens(struct __sk_buff *skb)
 {
-	struct fief_queue *q = queue_get(skb->priority);
-
-	if (!q)
-		return 0;
-	q->open = !skb->mark;
-	if (q->open && (q->waiting || q->refused))
-		queue_kick(skb, q, skb->priority);
-	return q->waiting + q->refused;
+	return ended_tell(skb, skb->priority, skb->mark);
 }
 
 /* Where what was sent round for a queue's sake comes back. */

@@ -35,6 +35,9 @@ enum queue_end { QUEUE_GOES, QUEUE_DISPLACED, QUEUE_LATE };
 /* Which list a link is in. */
 enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS };
 
+#define QUEUE_OPEN 1 /* of a queue: nobody waits any more, */
+#define QUEUE_ENDS 2 /* nor comes back into its line */
+
 /* What a request takes, and where it would wait. */
 struct queue_turn {
 	__u64 since_ns; /* when it came */

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Queues of requests: made and removed here, moved on by the kernel side alone.
 //!
-//! A queue has a number, which guards name. It is removed once nobody waits in it any more; until then it lets all of them go.
+//! A queue has a number, which guards name. Before it is removed it lets all go that wait in it, refuses those that the server does not
+//! take, and forgets those that cannot be told so: its number is another one's next.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::abi;
 use crate::attachment::{self, When};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::pin::Pins;
 use crate::record::{self, Record};
 use crate::{batch, link, managed, trial};
 
 /// So long a queue is waited for to become empty: all that can wait are reset within 2.1 s where nobody listens (pace.bpf.h).
 const EMPTIES_WITHIN: Duration = Duration::from_secs(3);
-
-/// What `queue_opens` is told by the mark: that nobody waits any more, or that somebody may again.
-const WAITS_NOT: u32 = 0;
-const WAITS: u32 = 1;
 
 /// In every network namespace.
 const LOOPBACK: u32 = 1;
@@ -40,15 +37,32 @@ pub fn make(pins: &Pins, number: u32, queue: &abi::fief_queue) -> Result<()> {
         .context(|| format!("cannot make the queue {number}"))
 }
 
-/// Lets go of all that wait in a queue, and of all that come. `interfaces`: guarded ones of the caller's network namespace. How
-/// many are still there after a while, which nothing moves on.
-pub fn open(pins: &Pins, number: u32, interfaces: &[u32]) -> Result<u32> {
+/// Requests of queues that were opened, as far as the server did not take them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opened {
+    /// Their clients were told so.
+    pub refused: u32,
+    /// Nothing can be sent where they came in.
+    pub left: u32,
+}
+
+/// Lets go of all that wait in a queue, and of all that come. Those that are still there after a while are refused. `interfaces`: guarded
+/// ones of the caller's network namespace; without any nothing happens.
+pub fn open(pins: &Pins, number: u32, interfaces: &[u32]) -> Result<Opened> {
     let program = pins.open_program("queue_opens")?;
+    let empty =
+        |told| tell(program.as_fd(), interfaces, number, told).context(|| format!("cannot open the queue {number}"));
+    let waited = empty(abi::FIEF_TOLD_OPEN)?;
+    let left = if waited > 0 { empty(abi::FIEF_TOLD_REFUSE)? } else { 0 };
+    Ok(Opened { refused: waited.saturating_sub(left), left })
+}
+
+/// Tells it of a queue again and again. How many requests are still there after a while.
+fn tell(program: BorrowedFd<'_>, interfaces: &[u32], number: u32, told: u32) -> std::io::Result<u32> {
     let until = Instant::now() + EMPTIES_WITHIN;
     let mut left = 0;
     for &interface in interfaces.iter().cycle() {
-        left = trial::tell(program.as_fd(), interface, number, WAITS_NOT)
-            .context(|| format!("cannot open the queue {number}"))?;
+        left = trial::tell(program, interface, number, told)?;
         if left == 0 || Instant::now() >= until {
             break;
         }
@@ -57,18 +71,34 @@ pub fn open(pins: &Pins, number: u32, interfaces: &[u32]) -> Result<u32> {
     Ok(left)
 }
 
+/// Nobody is left in a queue, and nobody comes back to it. An error: somebody is.
+fn forget(pins: &Pins, number: u32) -> Result<()> {
+    let program = pins.open_program("queue_opens")?;
+    // nothing is sent, so that any interface does
+    let left = tell(program.as_fd(), &[LOOPBACK], number, abi::FIEF_TOLD_FORGET)
+        .context(|| format!("cannot empty the queue {number}"))?;
+    if left == 0 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Other, format!("cannot empty the queue {number}: {left} requests stay in it")))
+}
+
 /// Requests wait again in a queue that was opened: what it was opened for did not come into force.
 pub fn close(pins: &Pins, number: u32) -> Result<()> {
     let program = pins.open_program("queue_opens")?;
     // nothing is sent, so that any interface does
-    trial::tell(program.as_fd(), LOOPBACK, number, WAITS)
+    trial::tell(program.as_fd(), LOOPBACK, number, abi::FIEF_TOLD_WAIT)
         .map(drop)
         .context(|| format!("cannot close the queue {number}"))
 }
 
-/// Removes a queue that was opened and that no guard names any more, and what its server still has of it: another queue may have
-/// the number next, which never counted that.
-pub fn remove(pins: &Pins, number: u32) -> Result<()> {
+/// Removes a queue that no guard names any more, with all that waits in it, and what its server still has of it: another queue may have
+/// the number next, which never counted that. `queue`: as it is.
+pub fn remove(pins: &Pins, number: u32, queue: &abi::fief_queue) -> Result<()> {
+    // one that no policy in force has named is as it was made
+    if queue.open != 0 || queue.waiting + queue.refused > 0 {
+        forget(pins, number)?;
+    }
     pins.open_map("queues")?.delete(&number.to_ne_bytes()).context(|| format!("cannot remove the queue {number}"))?;
     for map in ["queue_serves", "queue_lasts"] {
         let served = pins.open_map(map)?;

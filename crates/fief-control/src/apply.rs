@@ -13,7 +13,7 @@ use fief_bpf::admin::Admin;
 use fief_bpf::charging;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
-use fief_bpf::queue;
+use fief_bpf::queue::{self, Opened};
 use fief_bpf::table::{self, Row, Table};
 use fief_bpf::top;
 use fief_bpf::upgrade;
@@ -79,9 +79,15 @@ impl Applied {
     }
 }
 
-/// Requests of an old queue whose clients hear of it by their own timeouts.
-fn stuck(requests: u32) -> String {
-    format!("{requests} requests that waited could not go on: no interface that they could go by is guarded")
+/// Requests of old queues that their server did not take.
+fn stuck(opened: Opened) -> Vec<String> {
+    let Opened { refused, left } = opened;
+    let why = "requests that waited were refused: their server did not take them";
+    let told = (refused > 0).then(|| format!("{refused} {why}"));
+    // their clients hear of it by their own timeouts
+    let why = "requests that waited are lost: the interface where they came in is down or gone, or not guarded";
+    let lost = (left > 0).then(|| format!("{left} {why}"));
+    told.into_iter().chain(lost).collect()
 }
 
 /// Between the scheduler of the version before and this one's.
@@ -98,8 +104,8 @@ struct Flipped {
     containers: HashMap<String, abi::fief_ref>,
     doors: Doors,
     orders_attached: bool,
-    /// Requests of former queues that nothing moves on.
-    left: u32,
+    /// Requests of former queues that the server did not take.
+    opened: Opened,
 }
 
 /// In a slot that is not in force no container is named yet. One that stays so keeps what it is in force with until it is let go of: its
@@ -238,15 +244,13 @@ impl Fief {
         if flipped.is_err() {
             self.go_back(&admin, &table, &before, &former);
         }
-        let Flipped { containers, doors, orders_attached, left } = flipped?;
+        let Flipped { containers, doors, orders_attached, opened } = flipped?;
         applied.notes.extend(there.rename(&admin, &containers));
         // what is counted from here on is of the new rules; and nothing else comes before the CPU is divided as the policy says
         applied.told("counters of old rules stand for new ones", self.forget_rules_of(&changed));
         let scheduled = self.schedule(policy, slot, orders_attached, &mut applied.notes);
         applied.told("shares, weights and limits of the CPU may not be as it says", scheduled);
-        if left > 0 {
-            applied.notes.push(stuck(left));
-        }
+        applied.notes.extend(stuck(opened));
         self.clear_former(policy, &containers, &doors, &mut applied);
         applied.note(self.move_homes(lost));
         let released = release_unnamed(&admin, &before.now(&table, containers.values()), slot, &mut applied);
@@ -296,9 +300,9 @@ impl Fief {
         let (containers, doors) = self.stage(policy, source, admin, there, slot, applied)?;
         let orders_attached = self.attach_orders_early(policy, slot, &mut applied.notes)?;
         // as late as can be: what it lets go does not come back
-        let left = self.open_queues(&doors.queues)?;
+        let opened = self.open_queues(&doors.queues)?;
         admin.flip(slot)?;
-        Ok(Flipped { containers, doors, orders_attached, left })
+        Ok(Flipped { containers, doors, orders_attached, opened })
     }
 
     /// Builds the policy in a slot that is not in force.

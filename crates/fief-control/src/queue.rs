@@ -2,14 +2,15 @@
 //! Queue: requests that wait in front of a server, as the kernel side's records (`bpf/front/queue.bpf.h`).
 //!
 //! A queue that a new policy says the same of goes on. Another one lets all go that wait in it, before the flip, and is
-//! removed after it; the server then may have more at once for a moment.
+//! removed after it; the server then may have more at once for a moment. Those that it does not take by then are refused.
 
 mod classes;
 mod served;
 mod ticks;
 mod waits;
 
-use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
+use fief_bpf::queue::{self, Opened};
+use fief_bpf::{Error, ErrorKind, Result, abi, ingress};
 use fief_policy::{Listener, Policy, Queue, Until};
 use serde::{Deserialize, Serialize};
 
@@ -249,19 +250,27 @@ impl Fief {
     }
 
     /// Lets go of what waits in all queues but these, while the policy that names them is in force: its guards know the flows.
-    /// Returns how many requests nothing moved on.
-    pub(crate) fn open_queues(&self, keep: &[u32]) -> Result<u32> {
+    /// Returns how many requests the server did not take.
+    pub(crate) fn open_queues(&self, keep: &[u32]) -> Result<Opened> {
         let mut old = queue::all(self.pins())?;
         old.retain(|(number, _)| !keep.contains(number));
         let attached = ingress::attached(self.pins());
-        let open = |(number, queue): &(u32, abi::fief_queue)| -> Result<u32> {
+        let mut all = Opened::default();
+        for (number, queue) in &old {
             // nothing of it goes by interfaces of another network namespace
             let at = attached.iter().filter(|(netns, _)| *netns == queue.netns.inode);
             let interfaces: Vec<_> = at.map(|(_, interface)| *interface).collect();
-            let left = within(queue.netns, || queue::open(self.pins(), *number, &interfaces))?;
-            Ok(left.unwrap_or(queue.waiting + queue.refused))
-        };
-        old.iter().map(open).sum()
+            let opened = if interfaces.is_empty() {
+                None
+            } else {
+                within(queue.netns, || queue::open(self.pins(), *number, &interfaces))?
+            };
+            // nothing could be sent
+            let opened = opened.unwrap_or(Opened { refused: 0, left: queue.waiting + queue.refused });
+            all.refused += opened.refused;
+            all.left += opened.left;
+        }
+        Ok(all)
     }
 
     /// The queues that are there, for [`Fief::restore_queues`].
@@ -281,15 +290,13 @@ impl Fief {
         closed.and(self.remove_queues(&numbers))
     }
 
-    /// Removes all queues but these; no guard names them any more.
+    /// Removes all queues but these, with what waits in them; no guard names them any more.
     pub(crate) fn remove_queues(&self, keep: &[u32]) -> Result<()> {
-        self.other_queues(keep)?.into_iter().try_for_each(|number| queue::remove(self.pins(), number))?;
+        let others = queue::all(self.pins())?.into_iter().filter(|(number, _)| !keep.contains(number));
+        // one that stays must not keep the others
+        let removed = others.map(|(number, queue)| queue::remove(self.pins(), number, &queue));
+        removed.fold(Ok(()), Result::and)?;
         if keep.is_empty() { queue::detach_clock(self.pins()) } else { Ok(()) }
-    }
-
-    fn other_queues(&self, keep: &[u32]) -> Result<Vec<u32>> {
-        let numbers = queue::all(self.pins())?.into_iter().map(|(number, _)| number);
-        Ok(numbers.filter(|number| !keep.contains(number)).collect())
     }
 }
 

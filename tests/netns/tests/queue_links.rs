@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Over links of small and large packets and over a VLAN, requests of several packets wait and go in the order of their classes, and
-//! their answers come whole, also by another link. Those that wait while the link is down are served once it is up.
+//! their answers come whole, also by another link. Those that wait while the link is down are served once it is up, unless their queue has
+//! ended by then.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -8,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use fief_testkit::{Client, Family, Topology, pattern, require_if};
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, length_of, low, status};
+use fief_tests_netns::queued::{OF_WAITING, Queued, answer_on, ask_on, entries, lasting, length_of, low, status};
 use fief_tests_netns::{one_installation, second_link};
+use nix::sys::socket::{setsockopt, sockopt};
 
 const ANSWER: usize = 150_000;
 
@@ -250,4 +252,50 @@ fn who_waits_while_the_link_is_down_is_served_once_it_is_up() {
         assert_eq!(rig.got().len(), 6, "{door:?}, {end}");
         rig.wait_for_peace();
     }
+}
+
+const LOST: u8 = 10;
+
+/// Nothing can be told them. The queue that they waited in is removed, and when they leave another one has its number.
+#[test]
+fn who_waits_while_the_link_is_down_and_the_policy_changes_is_in_no_later_queue() {
+    if !front::ready() {
+        return;
+    }
+    let _one = one_installation();
+    let policy = format!("interfaces = [\"{}\"]\n{}", Topology::SERVER, lasting());
+    let rig = Queued::new(Door::Own, &policy);
+    let apply = |length: &str| rig.front.apply(&policy.replace("length = 200", length)).unwrap().notes;
+    let mut asked = vec![rig.ask(low(1), "/first")];
+    rig.got_all(1);
+    let lost: Vec<_> = (0..LOST).map(|n| rig.ask(low(10 + n), "/lost")).collect();
+    rig.wait_for(LOST.into());
+    down_and_up(&rig.front.topology, Topology::SERVER, || {
+        let notes = apply("length = 201");
+        let told = format!("{LOST} requests that waited are lost");
+        assert!(notes.iter().any(|note| note.starts_with(&told)), "{notes:?}");
+    });
+    let left = entries(&rig.front, &OF_WAITING);
+    assert!(left.iter().all(|(_, count)| *count == 0), "{left:?}");
+    apply("length = 202");
+    // what the server has is the former queue's
+    asked.push(rig.ask(low(2), "/second"));
+    rig.got_all(2);
+    for n in 0..LOST {
+        asked.push(rig.ask(low(50 + n), "/waits"));
+    }
+    rig.wait_for(LOST.into());
+    for stream in lost {
+        // a reset instead of a FIN
+        setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
+    }
+    // comes behind them
+    asked.push(rig.ask(low(100), "/waits"));
+    rig.wait_for(u32::from(LOST) + 1);
+    rig.let_go(asked.len());
+    assert!(asked.into_iter().all(|stream| status(stream) == 200));
+    assert!(!rig.got().contains(&"/lost".to_owned()));
+    rig.wait_for_peace();
+    let left = entries(&rig.front, &OF_WAITING);
+    assert!(left.iter().all(|(_, count)| *count == 0), "{left:?}");
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fief_testkit::{Family, Topology, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::{POLICY, answer_on, ask_on, lasting, low, read_head, status};
+use fief_tests_netns::queued::{OF_WAITING, POLICY, answer_on, ask_on, entries, lasting, low, read_head, status};
 use fief_tests_netns::{SOON, connect_from, one_installation};
 
 /// So many connections the kernel keeps for a server that accepts none, with a backlog of 6; as many places.
@@ -43,6 +43,32 @@ fn who_waits_too_long_is_told_beside_one_that_cannot_go() {
     assert!(asked.into_iter().take(20).all(|stream| status(stream) == 503));
     let_it.send(()).unwrap();
     assert!(kept.into_iter().all(|stream| status(stream) == 200));
+}
+
+/// The queue that they wait in is removed then, and its number is that of a later one.
+#[test]
+fn who_waits_at_a_server_that_accepts_none_is_told_when_the_policy_changes() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    let queue = format!("in-service = {KEPT}, length = 200, wait = \"1m\", stale = \"30s\"");
+    let policy = POLICY.replace("in-service = 1, length = 200, wait = \"1m\"", &queue).replace("[::]:80", "0.0.0.0:80");
+    let front = Front::new(Door::Own, &policy);
+    let let_it = front.server_with_queue(i32::from(KEPT) - 1);
+    let ask = |n: u8| front.ask_from(low(n), plain(Family::V4), "/low").unwrap();
+    let kept: Vec<_> = (1..=KEPT).map(ask).collect();
+    let asked: Vec<_> = (1..=40).map(|n| ask(KEPT + n)).collect();
+    wait_until(SOON, || front.queue().waiting == 40).unwrap_or_else(|_| panic!("{:?}", front.queue()));
+    let notes = front.apply(&policy.replace("length = 200", "length = 201")).unwrap().notes;
+    assert!(notes.iter().any(|note| note.starts_with("40 requests that waited were refused")), "{notes:?}");
+    let left = entries(&front, &OF_WAITING);
+    assert!(left.iter().all(|(_, count)| *count == 0), "{left:?}");
+    assert!(asked.into_iter().all(|stream| status(stream) == 503));
+    front.apply(&policy.replace("length = 200", "length = 202")).unwrap();
+    let_it.send(()).unwrap();
+    assert!(kept.into_iter().all(|stream| status(stream) == 200));
+    assert_eq!(status(ask(100)), 200);
 }
 
 /// Answers whatever comes.
