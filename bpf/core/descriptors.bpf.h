@@ -11,7 +11,7 @@
  *   -ESTALE      the container has ended                  -EPERM    a right is missing
  *   -EDQUOT      a quota is full                          -ENFILE   the table is full
  *   -EOPNOTSUPP  too deep                                 -ESRCH    no such thread, or one that is not managed
- *   -EAGAIN      the tree is being changed, try again     -EEXIST   the socket is a descriptor already
+ *   -EAGAIN      changed by others now, try again         -EEXIST   the socket is a descriptor already
  *   -EMFILE      too many descriptors of one container    -ENOMEM   no storage
  *   -EBUSY       shares that do not fit, a loop of parents, or too many entered at once
  */
@@ -244,10 +244,75 @@ static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding, __u32
 }
 
 /* The label's reference, so that a labelled socket keeps its container alive; clones do not hold. */
-static __always_inline int unassign(struct bpf_sock *sk)
+static __always_inline void label_remove(struct bpf_sock *sk)
 {
 	label_release(sk, (__u64)(unsigned long)sk);
 	bpf_sk_storage_delete(&labels, sk);
+}
+
+/* Of a connection the label also says what the door knows: where its next request begins, and whether one waits. */
+static __always_inline bool label_is_connections(struct bpf_sock *sk, const struct fief_label *label)
+{
+	const __u32 listens = FIEF_LABEL_LISTENER | FIEF_LABEL_CLASS_LISTENER | FIEF_LABEL_FILTER | FIEF_LABEL_BINDING;
+
+	return sk->protocol == IPPROTO_TCP && sk->state != BPF_TCP_LISTEN && !(label->flags & listens);
+}
+
+#define LABEL_LOOKS (1 << 22) /* some milliseconds: a hypervisor may have stopped the CPU that rules */
+
+/*
+ * The door moves no label that holds: it asks for that after it has set `busy` (front/tracked.bpf.h). So whoever sets FIEF_LABEL_HOLDS and
+ * then finds nobody busy is alone. To take `busy` here would have packets dropped while this thread is not running.
+ */
+static __always_inline bool label_is_left(const struct fief_label *label)
+{
+	int i;
+
+	bpf_for (i, 0, LABEL_LOOKS) {
+		if (!*(const volatile __u32 *)&label->busy)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A connection gets another container, and keeps what the door knows of it. `holds`: FIEF_LABEL_HOLDS and FIEF_LABEL_COUNTED, for which the
+ * caller has taken a handle, or 0. The socket is locked: nobody else assigns it.
+ */
+static __always_inline int label_reassign(struct bpf_sock *sk, struct fief_label *label, struct fief_ref to,
+					  __u32 holds)
+{
+	const __u32 changes = FIEF_LABEL_HOLDS | FIEF_LABEL_COUNTED | FIEF_LABEL_FRESH;
+	__u32 before = __sync_fetch_and_or(&label->flags, FIEF_LABEL_HOLDS);
+	__u64 own = (__u64)(unsigned long)sk;
+	struct fief_ref was;
+	bool held;
+
+	if (!(before & FIEF_LABEL_HOLDS) && !label_is_left(label)) {
+		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_HOLDS);
+		return -EAGAIN;
+	}
+	held = before & FIEF_LABEL_HOLDS && label->owner == own;
+	if (label->owner == own)
+		label_uncount(label);
+	was = label->container;
+	*(volatile __u64 *)&label->container = ref_word(to);
+	label->owner = own;
+	__sync_fetch_and_and(&label->flags, ~(changes & ~holds));
+	__sync_fetch_and_or(&label->flags, holds);
+	if (held)
+		container_put(was.id, FIEF_HANDLE);
+	return 0;
+}
+
+/* A connection is of its unit then, until the door rules its next request. */
+static __always_inline int unassign(struct bpf_sock *sk)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+
+	if (label && label_is_connections(sk, label))
+		return label_reassign(sk, label, (struct fief_ref){FIEF_NO_ID, 0}, 0);
+	label_remove(sk);
 	return 0;
 }
 
@@ -258,6 +323,7 @@ static __always_inline int assign(struct bpf_sock *sk)
 	struct fief_label *label, fresh = {};
 	struct fief_container *c;
 	struct fief_ref ref;
+	int err;
 
 	if (!cs)
 		return -ESRCH;
@@ -275,7 +341,16 @@ static __always_inline int assign(struct bpf_sock *sk)
 		container_put(ref.id, FIEF_HANDLE);
 		return -EMFILE;
 	}
-	unassign(sk);
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (label && label_is_connections(sk, label)) {
+		err = label_reassign(sk, label, ref, FIEF_LABEL_HOLDS | FIEF_LABEL_COUNTED);
+		if (err)
+			container_put(ref.id, FIEF_HANDLE);
+		else
+			__sync_fetch_and_add(&c->sockets, 1);
+		return err;
+	}
+	label_remove(sk);
 	fresh.container = ref;
 	fresh.listener = FIEF_NO_LISTENER;
 	fresh.owner = (__u64)(unsigned long)sk;

@@ -191,7 +191,7 @@ static __always_inline int socket_event(struct sock *sk, bool received, bool tak
 	if (label) {
 		if (received && label->flags & FIEF_LABEL_FRESH)
 			label_count(sk, label);
-		if (takes && label_accepts(label))
+		if (takes) /* an assigned one that no client of the listener made has none */
 			served_client(cs, label->listener, received);
 		if (received && !(cs->task.flags & FIEF_TASK_SERVES))
 			serves_note();

@@ -175,7 +175,7 @@ static __always_inline int socket_get(struct bpf_sockopt *ctx, struct bpf_sock *
 			*ref = cs->task.binding;
 		} else {
 			label = bpf_sk_storage_get(&labels, sk, 0, 0);
-			if (!label)
+			if (!label || label->container.id == FIEF_NO_ID)
 				return -ENOENT;
 			*ref = label->container;
 		}

@@ -20,7 +20,7 @@
 static __always_inline void pipelined_lower(struct front_context *front, struct fief_label *label,
 					    struct fief_ref container)
 {
-	if (front->guard->queue && is_lower_class(front->guard->queue, container.id, label->container.id))
+	if (front->guard->queue && is_lower_class(front->guard->queue, ref_word(container), ref_word(label->container)))
 		label_move(label, container);
 	front->ruled = true;
 }
@@ -45,7 +45,8 @@ static __always_inline void pipelined_add(const struct front_context *front, str
 					  const struct ruling *ruling)
 {
 	entry->tracked |= FIEF_LABEL_PIPELINED;
-	if (!front->guard->queue || !is_lower_class(front->guard->queue, ruling->container.id, entry->container.id))
+	if (!front->guard->queue ||
+	    !is_lower_class(front->guard->queue, ref_word(ruling->container), ref_word(entry->container)))
 		return;
 	/* the rule stays that of the first, whose rate has been charged (begin_claim) */
 	entry->container = ruling->container;

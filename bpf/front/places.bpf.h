@@ -431,7 +431,7 @@ __noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __
 	}
 	if (q->until == FIEF_UNTIL_CLOSE)
 		return 0; /* its connection may keep one */
-	turn.class = queue_class_of(q, container);
+	turn.class = queue_class_of(q, ref_word(ref_of(container)));
 	turn.ends = place_prolong(q, turn.class, 0, turn.ends);
 	served_begin(q, p, &turn, answer);
 	return 0;

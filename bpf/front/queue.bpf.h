@@ -16,6 +16,7 @@
 #include "classes.bpf.h"
 #include "fair.bpf.h"
 #include "flow/key.bpf.h"
+#include "maps/containers.bpf.h"
 #include "maps/queues.bpf.h"
 #include "stands.bpf.h"
 
@@ -146,29 +147,43 @@ static __always_inline void link_put(struct queue_links *links, __u32 at)
 	bpf_spin_unlock(&links->lock);
 }
 
-/* ---- under the lock of the queue ---- */
+/* ---- before the lock of the queue ---- */
 
-/* The class of the queue that a container is; what has none is of the lowest. */
-static __noinline __u32 queue_class_of(struct fief_queue *q, __u32 container)
+/*
+ * The class of the queue that a container (ref_word()) is, or the nearest one above it: an application's own container is none. What has
+ * none is of the lowest. One loop for both, as its number bounds the class to the verifier.
+ */
+static __noinline __u32 queue_class_of(struct fief_queue *q, __u64 container)
 {
-	__u32 class = 0, last = q->classes - 1;
+	struct fief_ref of = ref_read(container);
+	__u32 last = q->classes - 1;
+	struct fief_container *c;
 	int i;
 
-	bpf_for (i, 0, FIEF_QUEUE_CLASSES) {
-		class = i;
-		if (i >= last || queue_class(q, i)->container.id == container)
+	bpf_for (i, 0, FIEF_MAX_DEPTH * FIEF_QUEUE_CLASSES) {
+		__u32 class = i & (FIEF_QUEUE_CLASSES - 1);
+
+		if (class <= last && queue_class(q, class)->container.id == of.id)
+			return class;
+		if (class < FIEF_QUEUE_CLASSES - 1)
+			continue;
+		c = bpf_map_lookup_elem(&containers, &of.id);
+		if (!c || c->generation != of.generation || of.id < FIEF_FIRST_ID)
 			break;
+		of = c->parent;
 	}
-	return class & (FIEF_QUEUE_CLASSES - 1);
+	return last & (FIEF_QUEUE_CLASSES - 1);
 }
 
 /* Whether a request of the container waits for longer than one of the other. A function of its own to the verifier. */
-__noinline int is_lower_class(__u32 queue, __u32 container, __u32 than)
+__noinline int is_lower_class(__u32 queue, __u64 container, __u64 than)
 {
 	struct fief_queue *q = queue_get(queue);
 
 	return q && queue_class_of(q, container) > queue_class_of(q, than);
 }
+
+/* ---- under the lock of the queue ---- */
 
 /* One more of the class waits, or is about to. */
 static __always_inline void class_joined(struct fief_queue *q, struct fief_queue_class *of)

@@ -331,7 +331,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 		return TCX_NEXT;
 	if (!q || !links || !front->queued)
 		return later ? TCX_NEXT : admit(skb, front, what == QUEUE_FIRST ? tcp : NULL, stream);
-	class = queue_class_of(q, stream->admitted.container.id);
+	class = queue_class_of(q, ref_word(stream->admitted.container));
 	class_settle(q, class, front->now);
 	over = !q->monitor && class_is_over(q, queue_class(q, class), front->now);
 	multipath = what == QUEUE_FIRST && tcp && is_multipath(tcp) && bears_multipath(skb, p);

@@ -45,6 +45,8 @@ static __always_inline bool arrival_owner(struct __sk_buff *skb, const struct pa
 		connected = !listening;
 		bound = sk->bound_dev_if != 0;
 		label = connected ? bpf_sk_storage_get(&labels, sk, 0, 0) : NULL;
+		if (label && label->container.id == FIEF_NO_ID && label->listener != FIEF_NO_LISTENER)
+			label = NULL; /* an application has taken its own container back */
 		if (label)
 			*owner = label->container;
 		bpf_sk_release(sk);
