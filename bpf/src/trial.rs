@@ -20,6 +20,9 @@ const IFINDEX: usize = 10;
 
 /// Bytes of a frame that says nothing: a link header and more.
 const LEAST_FRAME: usize = 64;
+/// Where its link header names a protocol. A copy of it can be made into a packet of that, or of another family's.
+const PROTOCOL: std::ops::Range<usize> = 12..14;
+const IPV4: [u8; 2] = [0x08, 0x00];
 
 /// The installed program at the interfaces, to try frames on.
 #[derive(Debug)]
@@ -78,7 +81,8 @@ impl Trial {
 pub(crate) fn tell(program: BorrowedFd<'_>, interface: u32, number: u32, mark: u32) -> std::io::Result<u32> {
     let mut context = [0u32; IFINDEX + 1];
     (context[MARK], context[PRIORITY], context[IFINDEX]) = (mark, number, interface);
-    let frame = [0u8; LEAST_FRAME];
+    let mut frame = [0u8; LEAST_FRAME];
+    frame[PROTOCOL].copy_from_slice(&IPV4);
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
         data_in: frame.as_ptr().cast(),
