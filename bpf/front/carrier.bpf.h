@@ -128,8 +128,7 @@ enum queue_back {
 };
 
 /* It could not go: it is the next one again. `flags`: LINK_FULL, or none. */
-static __noinline enum queue_back queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at,
-						 __u32 flags)
+static __noinline enum queue_back queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at, __u32 flags)
 {
 	__u32 class = queue_link(links, at)->class;
 	enum queue_back back = BACK_ENDED;

@@ -333,7 +333,8 @@ fn a_request_that_waits_behind_a_gap_is_not_too_old_for_tcp() {
         let stamp = u32::from_be_bytes(missing.options[4..8].try_into().unwrap());
         missing.options[4..8].copy_from_slice(&(stamp + 200).to_be_bytes());
         rig.clients.send(&missing).unwrap();
-        wait_until(SOON, || rig.server.seen().len() == 2).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.server.seen()));
+        wait_until(SOON, || rig.server.seen().len() == 2)
+            .unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.server.seen()));
         move_on(&rig, &place);
         let seen = rig.server.seen();
         assert!(seen.iter().any(|seen| seen.line.contains("/behind/")), "{door:?}: {seen:?}");
