@@ -6,17 +6,13 @@
  * How: before all else, all packets to a guarded port are dropped that come from a prefix whose ban has not ended yet. The
  * lookup finds the longest prefix alone. So user space gives each one the latest end of those around it. A request that waited comes by
  * a packet of ours, and is asked about again (deliver.bpf.h). What keeps others out ends with the client: where it ends a connection that has
- * a place of a queue, or had a request in line there, that packet becomes the reset of the server's socket.
+ * a place of a queue, or had a request in line there, that packet becomes the reset of the server's socket (freed.bpf.h).
  * Limits: other connections that the client has stay at the server until the server gives them up, and so does one with a place whose client
  * does not end it. Where no guard stands, nobody is banned. A guard on trial counts what it would drop.
  */
 #pragma once
 
 #include "guard.bpf.h"
-#include "listening.bpf.h"
-#include "made.bpf.h"
-#include "reset.bpf.h"
-#include "taken.bpf.h"
 #include "verdict.bpf.h"
 #include "maps/bans.bpf.h"
 
@@ -40,32 +36,4 @@ static __noinline int ban_rule(struct front_context *front)
 	monitored = front->guard->flags & FIEF_GUARD_MONITOR;
 	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_BANNED, monitored);
 	return monitored ? TCX_NEXT : TCX_DROP;
-}
-
-/*
- * The packet, of a banned client's connection, becomes the reset of the server's socket. TCP lacks what was dropped before it, so its number is
- * not TCP's next one.
- */
-static __noinline int banned_ends(struct __sk_buff *skb, struct packet *p)
-{
-	struct tcp_sock *tcp = NULL;
-	int verdict = TCX_DROP;
-	struct bpf_sock *sk;
-	__u32 state;
-
-	sk = socket_find(skb, p, NULL);
-	if (!sk)
-		return TCX_DROP;
-	state = sk->state;
-	barrier_var(state);
-	if (has_stream(state))
-		tcp = bpf_skc_to_tcp_sock(sk);
-	if (tcp && is_in_window(p, tcp)) {
-		made_mark(skb, state);
-		p->ack = tcp->snd_nxt;
-		if (!socket_reset(skb, p, tcp->rcv_nxt))
-			verdict = TCX_NEXT;
-	}
-	bpf_sk_release(sk);
-	return verdict;
 }

@@ -15,6 +15,7 @@
 #include "absent.bpf.h"
 #include "banned.bpf.h"
 #include "carrier.bpf.h"
+#include "freed.bpf.h"
 #include "made.bpf.h"
 #include "pace.bpf.h"
 #include "turned.bpf.h"
@@ -237,9 +238,10 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 	context_begin(&front, queue_arrival(from));
 	later = from->what == QUEUE_LATER;
 	if (any_banned() && ban_rule(&front) == TCX_DROP) {
-		carrier_drop(skb, &front, stream, from, true);
 		/* the server's socket would lack for ever what was acknowledged */
-		return later ? banned_ends(skb, &front.packet) : TCX_DROP;
+		verdict = later ? banned_ends(skb, &front.packet, false) : TCX_DROP;
+		carrier_drop(skb, &front, stream, from, true);
+		return verdict;
 	}
 	context_clear(&front);
 	found = segment_guard_find(&front);

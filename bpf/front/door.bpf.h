@@ -24,7 +24,6 @@
 #include "kernel_handshake.bpf.h"
 #include "leave.bpf.h"
 #include "local.bpf.h"
-#include "places.bpf.h"
 #include "plain.bpf.h"
 #include "police.bpf.h"
 #include "follows.bpf.h"
@@ -97,20 +96,19 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 	}
 	sk = socket_find(skb, &front->packet, &front->listener);
 	if (!sk) {
-		verdict = absent_rule(skb, front);
 		tick_wake(skb, front->guard->queue, front->now);
-		return verdict;
+		return absent_rule(skb, front);
 	}
 	state = sk->state;
 	barrier_var(state);
-	if (state == BPF_TCP_TIME_WAIT)
-		verdict = policed ? syn_pass(skb, front) : reuse_rule(skb, front);
-	else if (state == BPF_TCP_LISTEN)
+	if (state == BPF_TCP_LISTEN)
 		listening = bpf_skc_to_tcp_sock(sk);
 	if (listening) {
 		present_note(front);
 		load_look(front, sk);
 		verdict = syn_rule(skb, front, listening, policed);
+	} else if (state == BPF_TCP_TIME_WAIT) {
+		verdict = policed ? syn_pass(skb, front) : reuse_rule(skb, front);
 	}
 	bpf_sk_release(sk);
 	return verdict;
@@ -197,14 +195,10 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 	}
 }
 
-/* A packet of a banned client. If it ends a connection that keeps a place, that comes back as the server's socket ends. */
-static __noinline int banned_leaves(struct __sk_buff *skb, struct front_context *front)
+/* Whether the packet ends a connection that may keep a place. */
+static __always_inline bool may_free(const struct front_context *front)
 {
-	struct packet *p = &front->packet;
-
-	if (!(p->flags & (TCP_FIN | TCP_RST)) || p->odd || !front->guard->queue || !flow_lasts(p))
-		return TCX_DROP;
-	return banned_ends(skb, p);
+	return front->packet.flags & (TCP_FIN | TCP_RST) && !front->packet.odd && front->guard->queue;
 }
 
 /* A packet to a guarded port. */
@@ -213,7 +207,7 @@ static __always_inline int door(struct __sk_buff *skb, struct front_context *fro
 	int verdict;
 
 	if (any_banned() && ban_rule(front) == TCX_DROP)
-		return banned_leaves(skb, front);
+		return may_free(front) ? banned_ends(skb, &front->packet, true) : TCX_DROP;
 	if (front->packet.forged)
 		return guard_only_find(front) ? shape_rule(front) : TCX_NEXT;
 	if (is_ack(&front->packet)) {
