@@ -17,6 +17,7 @@
 
 #include "absent.bpf.h"
 #include "banned.bpf.h"
+#include "freed.bpf.h"
 #include "bare.bpf.h"
 #include "ends.bpf.h"
 #include "handed.bpf.h"

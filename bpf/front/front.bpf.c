@@ -12,6 +12,7 @@
  *     listening     which socket it is for        local         whether it is for this machine
  *     conntrack     what the kernel tracks    banned        whom the operator has shut out
  *     forward       connections to other machines passed        whether it was here, for steer
+ *     freed         places of banned clients
  *   handshake  a SYN, answered and forgotten
  *     cookie        all that is remembered, with siphash
  *     kernel_handshake where the kernel answers   segment       makes the packet into an answer
