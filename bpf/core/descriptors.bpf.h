@@ -255,10 +255,12 @@ static __always_inline bool label_is_connections(struct bpf_sock *sk, const stru
 {
 	const __u32 listens = FIEF_LABEL_LISTENER | FIEF_LABEL_CLASS_LISTENER | FIEF_LABEL_FILTER | FIEF_LABEL_BINDING;
 
-	return sk->protocol == IPPROTO_TCP && sk->state != BPF_TCP_LISTEN && !(label->flags & listens);
+	if (sk->protocol != IPPROTO_TCP || sk->state == BPF_TCP_LISTEN || label->flags & listens)
+		return false;
+	return label->listener != FIEF_NO_LISTENER || label->flags & FIEF_LABEL_VERDICT;
 }
 
-#define LABEL_LOOKS (1 << 22) /* some milliseconds: a hypervisor may have stopped the CPU that rules */
+#define LABEL_LOOKS (1 << 20) /* some milliseconds: a hypervisor may have stopped the CPU that rules */
 
 /*
  * The door moves no label that holds: it asks for that after it has set `busy` (front/tracked.bpf.h). So whoever sets FIEF_LABEL_HOLDS and

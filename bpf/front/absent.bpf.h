@@ -42,14 +42,19 @@ static __always_inline bool is_of(const struct fief_absent *place, const struct 
 	       place->address[1] == at->address[1];
 }
 
-/* Since when nobody is there, by all that came; 0: another address or port has the place. */
-static __always_inline __u64 absent_since(struct fief_absent *place, const struct absent_at *at, __u64 now)
+/*
+ * Since when nobody is there, by all that came; 0: another address or port has the place, whose time lasts. Else whoever asks for ports that
+ * nobody serves would hold all places.
+ */
+static __always_inline __u64 absent_since(struct fief_absent *place, const struct absent_at *at, __u64 now,
+					  __u64 restart_ns)
 {
-	__u64 last = *(volatile __u64 *)&place->last_ns;
+	__u64 last = *(volatile __u64 *)&place->last_ns, since = *(volatile __u64 *)&place->since_ns;
 	bool forgotten = now > last && now - last > ABSENT_FORGOTTEN_NS;
+	bool over = now > since && now - since >= restart_ns;
 
 	if (!is_of(place, at) || forgotten) {
-		if (place->since_ns && !forgotten)
+		if (place->since_ns && !forgotten && !over)
 			return 0;
 		place->address[0] = at->address[0];
 		place->address[1] = at->address[1];
@@ -70,7 +75,7 @@ static __noinline bool is_absent(const struct front_context *front)
 	if (!front->guard->restart_ns)
 		return false;
 	place = absent_place(front, &at);
-	since = place ? absent_since(place, &at, front->now) : 0;
+	since = place ? absent_since(place, &at, front->now, front->guard->restart_ns) : 0;
 	return since && (front->now <= since || front->now - since < front->guard->restart_ns);
 }
 

@@ -163,7 +163,7 @@ static __always_inline int carrier_frame(struct __sk_buff *skb, const struct que
 }
 
 /* Makes the packet into the request's segment, whose bytes are in the stream. Negative: it is spoilt. */
-static __noinline int carrier_write(struct __sk_buff *skb, struct packet *p, struct stream *stream)
+static __noinline int carrier_write(struct __sk_buff *skb, struct packet *p, struct stream *stream, __u32 time)
 {
 	__u32 length = stream->length, head = sizeof(struct tcphdr), start = p->ipv6 ? 0 : 20;
 	struct segment *s = segment_begin(p->seq, p->ack, p->window, TCP_ACK | TCP_PSH | (p->flags & TCP_FIN));
@@ -184,7 +184,7 @@ static __noinline int carrier_write(struct __sk_buff *skb, struct packet *p, str
 	p->transport = p->network + 40 - start;
 	p->payload = p->transport + head;
 	p->payload_length = length;
-	network_write(s, p, head + length, false);
+	network_write(s, p, head + length, false, time);
 	sum = pseudo_sum(p, head + length);
 	if (partial) {
 		s->tcp.check = fold_sum(sum);
@@ -292,7 +292,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 	loaded = waiting_load(waiting, picked.at, stream);
 	if (waiting->later)
 		carrier_freshen(skb, &to->packet, stream);
-	if (loaded && !carrier_frame(skb, waiting) && !carrier_write(skb, &to->packet, stream))
+	if (loaded && !carrier_frame(skb, waiting) && !carrier_write(skb, &to->packet, stream, waiting->time))
 		return 0;
 	if (picked.why == QUEUE_GOES) {
 		place_give(q, to->turn.class, picked.ends);

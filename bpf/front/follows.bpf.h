@@ -350,6 +350,7 @@ static __always_inline bool gap_passes(struct __sk_buff *skb, struct front_conte
 {
 	struct packet *p = &front->packet;
 	__u32 container = FIEF_NO_ID;
+	struct fief_queue *q;
 	enum gap has = label && tcp ? gap_look(skb, p, stream, tcp, &container) : GAP_NONE;
 
 	if (has == GAP_NONE || !is_body(p, sk, label))
@@ -357,7 +358,9 @@ static __always_inline bool gap_passes(struct __sk_buff *skb, struct front_conte
 	if (has == GAP_END && payload_valid(skb, p, stream, false)) {
 		place_again(p, front->guard->queue, container, tcp->write_seq, is_stopped(p, tcp, &stream->with));
 		served_check(p, tcp);
-		mark_add(skb, MARK_PLACED);
+		q = queue_get(front->guard->queue);
+		if (q)
+			placed_mark(skb, q);
 	}
 	return true;
 }
@@ -366,6 +369,7 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 {
 	struct stream *stream = stream_get();
 	struct fief_label *label = NULL;
+	struct fief_queue *q;
 	struct tcp_sock *tcp = NULL;
 	int verdict = TCX_DROP;
 	struct bpf_sock *sk;
@@ -385,11 +389,12 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 	if (what == QUEUE_WHOLE) {
 		if (label && tcp && payload_valid(skb, &front->packet, stream, false)) {
 			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_OWES);
-			if (queue_of_packet(skb, front->guard->queue)) {
+			q = queue_of_packet(skb, front->guard->queue);
+			if (q) {
 				place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at,
 					    is_stopped(&front->packet, tcp, &stream->with));
 				served_check(&front->packet, tcp);
-				mark_add(skb, MARK_PLACED);
+				placed_mark(skb, q);
 			}
 		}
 		verdict = TCX_NEXT;

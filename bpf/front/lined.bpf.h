@@ -23,7 +23,8 @@ struct queue_waiting {
 	__u32 queue;
 	__u32 before; /* container of the request before it, whose body may still come */
 	__u32 length;
-	__u32 later; /* 1: the connection has its socket */
+	__u16 later; /* 1: the connection has its socket */
+	__u16 time;  /* to live, which it came with: the server may take none from afar (IP_MINTTL) */
 	__u8 ethernet[16];
 };
 
@@ -188,6 +189,17 @@ static __always_inline bool pieces_keep(struct __sk_buff *skb, const struct pack
 #define KEEP_LATER 1 /* the connection has its socket */
 #define KEEP_OWES  2
 
+/* The packet's time to live, as it came. */
+static __always_inline __u16 time_to_live(struct __sk_buff *skb, const struct packet *p)
+{
+	__u8 time = 0;
+
+	bpf_skb_load_bytes(skb,
+			   p->network + (p->ipv6 ? offsetof(struct ipv6hdr, hop_limit) : offsetof(struct iphdr, ttl)),
+			   &time, sizeof(time));
+	return time;
+}
+
 /* Keeps the request, which has its place in the count of those that wait. Its link; 0: there is no room. */
 static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				     const struct queue_turn *turn, __u32 how)
@@ -217,6 +229,7 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	waiting->before = turn->before;
 	waiting->length = p->payload_length;
 	waiting->later = how & KEEP_LATER;
+	waiting->time = time_to_live(skb, p);
 	__builtin_memset(waiting->ethernet, 0, sizeof(waiting->ethernet));
 	if (p->network >= sizeof(struct ethhdr))
 		bpf_skb_load_bytes(skb, 0, waiting->ethernet, sizeof(struct ethhdr));

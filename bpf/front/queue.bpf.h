@@ -18,6 +18,7 @@
 #include "flow/key.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/queues.bpf.h"
+#include "owed.bpf.h"
 #include "stands.bpf.h"
 
 /* Verdicts of no kernel's: what is left to the queue's program. */
@@ -97,6 +98,15 @@ static __always_inline struct fief_queue *queue_of_packet(struct __sk_buff *skb,
 static __always_inline bool queue_room(struct fief_queue *q)
 {
 	return q->open || *(volatile __u32 *)&q->busy < q->places;
+}
+
+/*
+ * The packet's request has its place. Where the queue bounds nobody, as on trial, what else bounds its class still does.
+ */
+static __always_inline void placed_mark(struct __sk_buff *skb, const struct fief_queue *q)
+{
+	if (!q->monitor && !q->open)
+		mark_add(skb, MARK_PLACED);
 }
 
 /* A request waits from now on, or the server has it. */

@@ -18,7 +18,6 @@
 #define SEGMENT_UNROUTED   64 /* a verdict of no kernel's: the answer has no way, and the packet is as it was */
 #define SEGMENT_UNASKED	   65 /* the same, of a neighbour that is not asked for */
 #define TIME_TO_LIVE	   64
-#define TIME_AT_SOCKET	   255 /* a socket here may want senders to be near (IP_MINTTL) */
 #define CHECKSUM_PARTIAL   3
 #define IPV4_DONT_FRAGMENT 0x4000
 
@@ -86,11 +85,12 @@ static __always_inline bool checksum_partial(struct __sk_buff *skb)
 	return BPF_CORE_READ_BITFIELD(buffer, ip_summed) == CHECKSUM_PARTIAL;
 }
 
-static __always_inline void network_write(struct segment *s, const struct packet *p, __u32 length, bool back)
+/* `time` to live. */
+static __always_inline void network_write(struct segment *s, const struct packet *p, __u32 length, bool back,
+					  __u32 time)
 {
 	const __u8 *from = back ? p->destination : p->source;
 	const __u8 *to = back ? p->source : p->destination;
-	__u32 time = back ? TIME_TO_LIVE : TIME_AT_SOCKET;
 
 	if (p->ipv6) {
 		struct ipv6hdr *ip = (struct ipv6hdr *)s->network;
@@ -165,7 +165,7 @@ __noinline int segment_put(struct __sk_buff *skb, const struct packet *p __arg_n
 	s->tcp.source = bpf_htons(back ? p->destination_port : p->source_port);
 	s->tcp.dest = bpf_htons(back ? p->source_port : p->destination_port);
 	s->tcp.doff = (sizeof(s->tcp) + options) / 4;
-	network_write(s, p, length, back);
+	network_write(s, p, length, back, TIME_TO_LIVE);
 	/* the checksum counts words: what follows the last byte is zero */
 	if (payload & 3)
 		__builtin_memset(s->rest + options + payload, 0, 4);

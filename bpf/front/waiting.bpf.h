@@ -141,7 +141,7 @@ static __always_inline int queue_enter(struct __sk_buff *skb, struct front_conte
 	else if (tcp)
 		served_check(&front->packet, tcp);
 	if (verdict == TCX_NEXT) {
-		mark_add(skb, MARK_PLACED);
+		placed_mark(skb, q);
 		return TCX_NEXT;
 	}
 	served_undo(&front->packet);

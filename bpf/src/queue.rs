@@ -17,7 +17,7 @@ use crate::record::{self, Record};
 use crate::{batch, link, managed, trial};
 
 /// So long a queue is waited for to become empty: all that can wait are reset within 2.1 s where nobody listens (pace.bpf.h).
-const EMPTIES_WITHIN: Duration = Duration::from_secs(3);
+pub const EMPTIES_WITHIN: Duration = Duration::from_secs(3);
 
 /// In every network namespace.
 const LOOPBACK: u32 = 1;
@@ -46,24 +46,41 @@ pub struct Opened {
     pub left: u32,
 }
 
-/// Lets go of all that wait in a queue, and of all that come. Those that are still there after a while are refused. `interfaces`: guarded
-/// ones of the caller's network namespace; without any nothing happens.
-pub fn open(pins: &Pins, number: u32, interfaces: &[u32]) -> Result<Opened> {
-    let program = pins.open_program("queue_opens")?;
-    let empty =
-        |told| tell(program.as_fd(), interfaces, number, told).context(|| format!("cannot open the queue {number}"));
-    let waited = empty(abi::FIEF_TOLD_OPEN)?;
-    let left = if waited > 0 { empty(abi::FIEF_TOLD_REFUSE)? } else { 0 };
-    Ok(Opened { refused: waited.saturating_sub(left), left })
+/// What a queue that no policy names any more is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Told {
+    /// It lets go of all that wait, and of all that come.
+    Open,
+    /// It refuses those that are still there.
+    Refuse,
 }
 
-/// Tells it of a queue again and again. How many requests are still there after a while.
-fn tell(program: BorrowedFd<'_>, interfaces: &[u32], number: u32, told: u32) -> std::io::Result<u32> {
-    let until = Instant::now() + EMPTIES_WITHIN;
-    let mut left = 0;
+/// Tells it until nobody is left, or until then. `interfaces`: guarded ones of the caller's network namespace; without any nothing happens.
+/// How many requests are still there.
+pub fn empty(pins: &Pins, number: u32, interfaces: &[u32], told: Told, until: Instant) -> Result<u32> {
+    let program = pins.open_program("queue_opens")?;
+    let told = match told {
+        Told::Open => abi::FIEF_TOLD_OPEN,
+        Told::Refuse => abi::FIEF_TOLD_REFUSE,
+    };
+    tell(program.as_fd(), interfaces, number, told, until).context(|| format!("cannot open the queue {number}"))
+}
+
+/// Whether what was in it is forgotten: only its removal has failed.
+pub fn has_ended(queue: &abi::fief_queue) -> bool {
+    queue.open > 1
+}
+
+/// Looks at which nobody must be there: one that a carrier has in hand is in no list for a moment, and may come back.
+const EMPTY_LOOKS: u32 = 2;
+
+/// Tells it of a queue again and again. How many requests are still there in the end.
+fn tell(program: BorrowedFd<'_>, interfaces: &[u32], number: u32, told: u32, until: Instant) -> std::io::Result<u32> {
+    let (mut left, mut looks) = (0, 0);
     for &interface in interfaces.iter().cycle() {
         left = trial::tell(program, interface, number, told)?;
-        if left == 0 || Instant::now() >= until {
+        looks = if left == 0 { looks + 1 } else { 0 };
+        if looks == EMPTY_LOOKS || Instant::now() >= until {
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -75,7 +92,7 @@ fn tell(program: BorrowedFd<'_>, interfaces: &[u32], number: u32, told: u32) -> 
 fn forget(pins: &Pins, number: u32) -> Result<()> {
     let program = pins.open_program("queue_opens")?;
     // nothing is sent, so that any interface does
-    let left = tell(program.as_fd(), &[LOOPBACK], number, abi::FIEF_TOLD_FORGET)
+    let left = tell(program.as_fd(), &[LOOPBACK], number, abi::FIEF_TOLD_FORGET, Instant::now() + EMPTIES_WITHIN)
         .context(|| format!("cannot empty the queue {number}"))?;
     if left == 0 {
         return Ok(());

@@ -9,7 +9,11 @@ mod served;
 mod ticks;
 mod waits;
 
-use fief_bpf::queue::{self, Opened};
+use std::collections::HashMap;
+use std::time::Instant;
+
+use fief_bpf::queue::{self, Opened, Told};
+use fief_bpf::upgrade::require_own_records;
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress};
 use fief_policy::{Listener, Policy, Queue, Until};
 use serde::{Deserialize, Serialize};
@@ -249,28 +253,50 @@ impl Fief {
         Ok(views)
     }
 
-    /// Lets go of what waits in all queues but these, while the policy that names them is in force: its guards know the flows.
-    /// Returns how many requests the server did not take.
+    /// Lets go of what waits in all queues but these, while the policy that names them is in force: its guards know the flows. What is left
+    /// after a while is refused, but of an installation of another version, whose queues can only be opened.
     pub(crate) fn open_queues(&self, keep: &[u32]) -> Result<Opened> {
         let mut old = queue::all(self.pins())?;
-        old.retain(|(number, _)| !keep.contains(number));
-        let attached = ingress::attached(self.pins());
+        old.retain(|(number, queue)| !keep.contains(number) && !queue::has_ended(queue));
+        let refuses = require_own_records(self.pins()).is_ok();
         let mut all = Opened::default();
-        for (number, queue) in &old {
+        let mut done = Ok(());
+        let waited = self.empty_queues(&old, Told::Open);
+        old.retain(|(number, _)| !matches!(waited.get(number), Some(Ok(0))));
+        let left = if refuses { self.empty_queues(&old, Told::Refuse) } else { HashMap::new() };
+        for (number, waited) in waited {
+            match (waited, left.get(&number)) {
+                (Ok(waited), Some(Ok(left))) => {
+                    all.refused += waited.saturating_sub(*left);
+                    all.left += left;
+                }
+                (Ok(waited), _) => all.left += waited,
+                // one that fails must not keep the others
+                (Err(e), _) => done = done.and(Err(e)),
+            }
+        }
+        left.into_values().fold(done, |done, left| done.and(left.map(drop))).map(|()| all)
+    }
+
+    /// Tells these, and waits until they are empty, all for the same time. How many requests are left in each.
+    fn empty_queues(&self, queues: &[(u32, abi::fief_queue)], told: Told) -> HashMap<u32, Result<u32>> {
+        let attached = ingress::attached(self.pins());
+        let empty = |(number, queue): &(u32, abi::fief_queue), until: Instant| {
             // nothing of it goes by interfaces of another network namespace
             let at = attached.iter().filter(|(netns, _)| *netns == queue.netns.inode);
             let interfaces: Vec<_> = at.map(|(_, interface)| *interface).collect();
-            let opened = if interfaces.is_empty() {
-                None
+            let left = if interfaces.is_empty() {
+                Ok(None)
             } else {
-                within(queue.netns, || queue::open(self.pins(), *number, &interfaces))?
+                within(queue.netns, || queue::empty(self.pins(), *number, &interfaces, told, until))
             };
-            // nothing could be sent
-            let opened = opened.unwrap_or(Opened { refused: 0, left: queue.waiting + queue.refused });
-            all.refused += opened.refused;
-            all.left += opened.left;
-        }
-        Ok(all)
+            // where nothing can be sent they stay
+            left.map(|left| left.unwrap_or(queue.waiting + queue.refused))
+        };
+        let begin = Instant::now();
+        // each begins at once
+        queues.iter().for_each(|queue| drop(empty(queue, begin)));
+        queues.iter().map(|queue| (queue.0, empty(queue, begin + queue::EMPTIES_WITHIN))).collect()
     }
 
     /// The queues that are there, for [`Fief::restore_queues`].

@@ -286,12 +286,13 @@ impl Container {
     }
 }
 
-/// Labels a socket with the calling thread's container.
+/// Labels a socket with the calling thread's container. What the front door knows of a connection stays. Error: EAGAIN, the kernel side
+/// rules a request of it at this moment; try again.
 pub fn assign(socket: impl AsFd) -> Result<()> {
     option::call(socket.as_fd(), abi::FIEF_ASSIGN).map_err(|e| Error::new("cannot assign a socket", e))
 }
 
-/// Removes a socket's label.
+/// Removes a socket's label; of a connection, its container alone. Errors as in [`assign`].
 pub fn unassign(socket: impl AsFd) -> Result<()> {
     option::call(socket.as_fd(), abi::FIEF_UNASSIGN).map_err(|e| Error::new("cannot remove a socket's label", e))
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fief_bpf::abi;
 use fief_testkit::{Family, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, lasting, low, read_head, status};
@@ -242,7 +243,10 @@ fn a_banned_client_that_leaves_gives_its_place_back() {
             let prefix = fief_policy::parse_prefix(&format!("10.77.2.{n}")).unwrap();
             front.topology.server.run(|| front.installation().fief().ban(prefix, HOUR).unwrap()).unwrap();
             // bytes before its end, which TCP never gets
+            let banned = || front.verdicts().count(abi::FIEF_BANNED);
+            let before = banned();
             ask_on(&mut one, "/bye");
+            wait_until(SOON, || banned() > before).unwrap();
             assert_eq!((front.queue().busy, front.queue().lasting), (1, 1), "{door:?}, {end:?}: it is still there");
             if matches!(end, End::Reset) {
                 setsockopt(&one, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
