@@ -9,8 +9,9 @@ use std::time::Duration;
 use fief::{Container, ErrorKind, Rights, State};
 use fief_bpf::abi;
 use fief_testkit::wait_until;
-use fief_tests_netns::{SOON, get_option, in_unit, in_unit_with, record, spin};
+use fief_tests_netns::{SOON, get_option, in_unit, in_unit_with, record, set_option, spin};
 use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::time::{ClockId, clock_gettime};
 
 fn thread_clock() -> u64 {
@@ -232,5 +233,21 @@ fn a_renewed_descriptor_is_a_new_container_and_ends_the_former() {
         wait_until(SOON, || record(first.id).is_none_or(|row| row.generation != first.generation)).unwrap();
         request.keep_rights(Rights::USE | Rights::READ).unwrap();
         assert_eq!(request.renew().unwrap_err().kind(), ErrorKind::Denied);
+    });
+}
+
+/// The door knows nothing of it, so that it may listen for a class, or be registered as it begins to listen.
+#[test]
+fn a_socket_that_is_taken_back_before_it_listens_is_as_a_new_one() {
+    in_unit("a_socket_that_is_taken_back_before_it_listens_is_as_a_new_one", || {
+        let stream = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+        let container = Container::create().unwrap();
+        {
+            let _bound = container.bind().unwrap();
+            fief::assign(&stream).unwrap();
+        }
+        assert_eq!(set_option(&stream, abi::FIEF_CLASS, &0_u32.to_ne_bytes()), Err(Errno::EBUSY));
+        fief::unassign(&stream).unwrap();
+        assert_eq!(set_option(&stream, abi::FIEF_CLASS, &0_u32.to_ne_bytes()), Ok(()));
     });
 }
