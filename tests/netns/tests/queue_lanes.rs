@@ -32,16 +32,19 @@ fn lane(rig: &Queued) -> LaneView {
 /// A listener with a queue and lanes, and who floods the lane of `low`.
 struct Flooded<'a> {
     rig: &'a Queued,
+    /// Whose the connection of the flooder is.
+    _raw: RawClients,
     sender: PacketSender,
     frames: Vec<Vec<u8>>,
 }
 
 impl<'a> Flooded<'a> {
     /// By acknowledgements on a connection of the flooder's own. The server has had its one request.
-    fn new(rig: &'a Queued, raw: &RawClients) -> Self {
+    fn new(rig: &'a Queued) -> Self {
         let topology = &rig.front.topology;
+        let raw = RawClients::new(topology).unwrap();
         let ends = [(RawClients::address(Family::V4, 5), 4000).into(), plain(Family::V4)];
-        let flooder = RawConnection::open(raw, ends, 77, &ORDINARY_OPTIONS, SOON).unwrap().expect("an answer");
+        let flooder = RawConnection::open(&raw, ends, 77, &ORDINARY_OPTIONS, SOON).unwrap().expect("an answer");
         let before = rig.got().len();
         rig.let_go(1);
         raw.send(&flooder.segment(PSH | ACK, 0, REQUEST)).unwrap();
@@ -55,16 +58,17 @@ impl<'a> Flooded<'a> {
         let frame = frame(to, from, &[], &flooder.segment(ACK, REQUEST.len() as u32, &[]).packet());
         flooder.vanish();
         let sender = topology.clients.run(|| PacketSender::open(Topology::CLIENTS)).unwrap().unwrap();
-        Self { rig, sender, frames: vec![frame; PacketSender::BATCH] }
+        Self { rig, _raw: raw, sender, frames: vec![frame; PacketSender::BATCH] }
     }
 
     /// Does this once the lane is full, and while the flood goes on.
     fn meanwhile(&self, action: impl FnOnce()) {
         let (before, ends) = (lane(self.rig).discarded, AtomicBool::new(false));
+        let (sender, frames) = (&self.sender, &self.frames);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in (0..FLOODS).take_while(|_| !ends.load(Ordering::Relaxed)) {
-                    self.sender.send(&self.frames).unwrap();
+                    sender.send(frames).unwrap();
                 }
             });
             let _end = End(&ends);
@@ -105,8 +109,7 @@ fn a_full_lane_discards_no_request_that_has_waited() {
     for door in Door::GUARDS {
         let rig = rig(door);
         let mut client = answered(&rig);
-        let raw = RawClients::new(&rig.front.topology).unwrap();
-        let flooded = Flooded::new(&rig, &raw);
+        let flooded = Flooded::new(&rig);
         for turn in 0..TURNS {
             let seen = rig.got().len();
             let first = rig.ask(low(1), "/first");
@@ -144,8 +147,7 @@ fn a_full_lane_discards_no_request_that_has_its_place() {
     for door in Door::GUARDS {
         let rig = rig(door);
         let mut client = answered(&rig);
-        let raw = RawClients::new(&rig.front.topology).unwrap();
-        let flooded = Flooded::new(&rig, &raw);
+        let flooded = Flooded::new(&rig);
         let before = sent_again(&client);
         for _ in 0..REQUESTS {
             flooded.meanwhile(|| {

@@ -176,6 +176,25 @@ fn the_next_request_of_a_connection_ends_the_one_before() {
     }
 }
 
+/// One client has been answered and keeps the only place, and another one waits for it.
+fn kept_and_waits(front: &Front, told: &Told, n: u8) -> [TcpStream; 2] {
+    told.got.lock().unwrap().clear();
+    let mut one = ask(front, n, "/one");
+    assert!(read_head(&mut one).is_some());
+    let next = ask(front, 2, "/next");
+    let waits = wait_until(SOON, || front.queue().waiting == 1);
+    assert!(waits.is_ok(), "{:?}: {:?}", front.door, told.got);
+    [one, next]
+}
+
+/// Its client goes: by a reset, or as usual.
+fn leave(stream: TcpStream, end: End) {
+    if matches!(end, End::Reset) {
+        setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
+    }
+    drop(stream);
+}
+
 /// How a connection ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -194,12 +213,7 @@ fn a_connection_keeps_its_place_until_it_ends() {
         let told = Arc::default();
         let front = front(door, CLOSE, &told);
         for end in [End::Client, End::Reset, End::Server] {
-            told.got.lock().unwrap().clear();
-            let mut one = ask(&front, 1, "/one");
-            assert!(read_head(&mut one).is_some());
-            let mut next = ask(&front, 2, "/next");
-            let waits = wait_until(SOON, || front.queue().waiting == 1);
-            assert!(waits.is_ok(), "{door:?}: {:?}", told.got);
+            let [mut one, mut next] = kept_and_waits(&front, &told, 1);
             std::thread::sleep(PAUSE);
             ask_on(&mut one, if matches!(end, End::Server) { "/end" } else { "/again" });
             assert!(read_head(&mut one).is_some(), "{door:?}, {end:?}: it has its place");
@@ -208,10 +222,7 @@ fn a_connection_keeps_its_place_until_it_ends() {
                 _ => {
                     assert_eq!(got(&told, 2), ["/one", "/again"], "{door:?}, {end:?}");
                     assert_eq!((front.queue().busy, front.queue().lasting), (1, 1), "{door:?}, {end:?}");
-                    if matches!(end, End::Reset) {
-                        setsockopt(&one, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
-                    }
-                    drop(one);
+                    leave(one, end);
                 }
             }
             assert_eq!(got(&told, 3)[2], "/next", "{door:?}, {end:?}");
@@ -234,12 +245,7 @@ fn a_banned_client_that_leaves_gives_its_place_back() {
         let told = Arc::default();
         let front = front(door, CLOSE, &told);
         for (n, end) in [(10, End::Client), (11, End::Reset)] {
-            told.got.lock().unwrap().clear();
-            let mut one = ask(&front, n, "/one");
-            assert!(read_head(&mut one).is_some());
-            let mut next = ask(&front, 2, "/next");
-            let waits = wait_until(SOON, || front.queue().waiting == 1);
-            assert!(waits.is_ok(), "{door:?}: {:?}", told.got);
+            let [mut one, mut next] = kept_and_waits(&front, &told, n);
             let prefix = fief_policy::parse_prefix(&format!("10.77.2.{n}")).unwrap();
             front.topology.server.run(|| front.installation().fief().ban(prefix, HOUR).unwrap()).unwrap();
             // bytes before its end, which TCP never gets
@@ -248,10 +254,7 @@ fn a_banned_client_that_leaves_gives_its_place_back() {
             ask_on(&mut one, "/bye");
             wait_until(SOON, || banned() > before).unwrap();
             assert_eq!((front.queue().busy, front.queue().lasting), (1, 1), "{door:?}, {end:?}: it is still there");
-            if matches!(end, End::Reset) {
-                setsockopt(&one, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
-            }
-            drop(one);
+            leave(one, end);
             assert_eq!(got(&told, 2), ["/one", "/next"], "{door:?}, {end:?}");
             assert!(read_head(&mut next).is_some(), "{door:?}, {end:?}");
             drop(next);
