@@ -7,7 +7,7 @@ use fief::Container;
 
 use crate::command::{WHOLE, run_part};
 use crate::report::{Found, Report, text};
-use crate::schedule::{Spinner, near, percents, percents_in, policy};
+use crate::schedule::{Spinner, held, near, percents, percents_in, policy};
 use crate::work::{SPELL, spin};
 
 /// In which a thread that waits is let in for a moment whatever its priority is (bpf/sched/floor.bpf.h), and some more.
@@ -64,7 +64,7 @@ pub fn set_attributes() -> Found {
     let priorities = |of_a: u32, of_b: u32| -> Result<(), String> {
         a.set_priority(of_a).and_then(|()| b.set_priority(of_b)).map_err(text)
     };
-    let divided = |expected: &[f64; 2]| near(&percents(&NAMES, &spinners)?, expected, 1.5);
+    let divided = |expected: &[f64; 2]| held(expected, 1.5, || percents(&NAMES, &spinners));
 
     weights(100, 300)?;
     let mut told = vec![divided(&[25.0, 75.0]).map_err(|e| format!("weights 100 and 300: {e}"))?];

@@ -4,7 +4,7 @@
 
 use crate::policies::pin;
 use crate::report::{Found, Report};
-use crate::schedule::{apply, must, near, percents, start};
+use crate::schedule::{apply, held, must, percents, start};
 
 pub fn check(report: &mut Report) {
     report.check("containers that move in the tree under load have what they are given there", moves);
@@ -49,8 +49,8 @@ fn moves() -> Found {
     let mut told = Vec::new();
     for (at, (containers, expected)) in CHANGES.iter().enumerate() {
         apply(containers)?;
-        let found = percents(&names, &[&spinners])?;
-        told.push(near(&found, expected, 1.5).map_err(|e| format!("change {at}: {e}"))?);
+        let found = held(expected, 1.5, || percents(&names, &[&spinners]));
+        told.push(found.map_err(|e| format!("change {at}: {e}"))?);
     }
     must(true)?;
     Ok(told.pop().unwrap_or_default())
@@ -69,5 +69,5 @@ fn is_not_idle() -> Found {
     let pinned = start(&PINNED.map(|name| (name, 1)))?;
     pinned.iter().try_for_each(|one| pin(one.pid()))?;
     let free = start(&[("free", 2)])?;
-    near(&percents(&["free"], &[&free])?, &[50.0], 2.0)
+    held(&[50.0], 2.0, || percents(&["free"], &[&free]))
 }

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::policies::pin;
 use crate::report::{Found, Report, text};
-use crate::schedule::{Spinner, Verb, apply, near, percents, percents_in, start, start_by, start_part};
+use crate::schedule::{Spinner, Verb, apply, held, percents, percents_in, start, start_by, start_part};
 use crate::work::spin;
 
 /// Longer than a thread in a critical section of RCU takes to leave it, by some moments; shorter than the one that is better works.
@@ -100,8 +100,7 @@ fn holds_who_has_no_socket() -> Found {
     let limited = start_by(Verb::Follow, &[("limited", 2)])?;
     let others = start(&[("other", 2)])?;
     // what is open is settled by the 40 ms
-    let found = percents_in(OPEN, &["limited", "other"], &[&limited, &others])?;
-    near(&found, &[5.0, 94.5], 0.8)
+    held(&[5.0, 94.5], 0.8, || percents_in(OPEN, &["limited", "other"], &[&limited, &others]))
 }
 
 /// The part `sleeps-and-spins`.
@@ -118,13 +117,11 @@ fn holds_who_filters() -> Found {
     let calls = start_part("limited", "calls-filtered")?;
     calls.signal(Signal::SIGCONT)?;
     let calls = [calls];
-    let alone = percents(&["limited"], &[&calls])?;
-    near(&alone, &[5.0], 0.6)?;
+    let alone = held(&[5.0], 0.6, || percents(&["limited"], &[&calls]))?;
     let others = [start_part("other", "spin")?, start_part("other", "spin")?];
     others.iter().try_for_each(|other| other.signal(Signal::SIGCONT))?;
-    let beside = percents(&["limited"], &[&calls])?;
-    near(&beside, &[5.0], 0.6)?;
-    Ok(format!("{:.2} of 5 alone, {:.2} beside others", alone[0], beside[0]))
+    let beside = held(&[5.0], 0.6, || percents(&["limited"], &[&calls]))?;
+    Ok(format!("{alone} alone; {beside} beside others"))
 }
 
 /// The part `calls-filtered`: calls, each of which runs through as many filters as a thread can have.
