@@ -168,7 +168,7 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	if (!stream)
 		return TCX_NEXT;
 	if (!would_be_taken(skb, p, tcp, &stream->with))
-		return packet_strip(skb, front, stream);
+		return untaken_strip(skb, front, stream, tcp);
 	if (fresh && !begin_take(skb, front, on))
 		return later_wait_for(front);
 	on->ranges = heads_get(sk, tcp, on->ranges);

@@ -70,7 +70,7 @@ static __always_inline int length_write(struct __sk_buff *skb, const struct pack
 	return bpf_skb_store_bytes(skb, p->network + 2, &new, sizeof(new), 0);
 }
 
-/* Lets `length` of the packet's bytes pass. Its checksum, which is ours then, has to be right before. */
+/* Lets `length` of the packet's bytes pass, the first of them at p->seq. Its checksum, which is ours then, has to be right before. */
 __noinline int packet_cut(struct __sk_buff *skb, struct packet *p __arg_nonnull, struct stream *stream __arg_nonnull,
 			  __u32 length)
 {
@@ -88,6 +88,7 @@ __noinline int packet_cut(struct __sk_buff *skb, struct packet *p __arg_nonnull,
 	if (!head)
 		return TCX_DROP;
 	s->tcp.fin = 0;
+	s->tcp.seq = bpf_htonl(p->seq);
 	s->tcp.check = 0;
 	sum = pseudo_sum(p, head + length);
 	if (checksum_partial(skb)) {

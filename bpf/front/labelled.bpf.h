@@ -99,7 +99,7 @@ static __noinline int unlabelled_rule(struct __sk_buff *skb, struct front_contex
 	if (front->packet.odd)
 		return shape_rule(front);
 	if (!would_be_taken(skb, &front->packet, tcp, &stream->with))
-		return packet_strip(skb, front, stream);
+		return untaken_strip(skb, front, stream, tcp);
 	unread_rule(front, &stream->ruling, FIEF_UNREAD_NO_ROOM);
 	return stream->ruling.refused ? refuse_at(skb, front, stream, tcp) : TCX_NEXT;
 }

@@ -6,13 +6,15 @@
  * connection can forge a segment with its addresses; TCP drops that, and the door must not act upon it.
  * How: TCP's own checks, by the socket's fields: the window, the timestamp (PAWS, RFC 7323) and the acknowledgement (RFC 5961,
  * 5.2). A segment that fails goes on without its bytes and its FIN. TCP then answers it as usual, and no unruled byte can enter
- * the stream, even if the socket has moved on when TCP checks.
+ * the stream, even if the socket has moved on when TCP checks. So does a byte that tries a shut window (BSD, macOS and Windows
+ * send one).
  * Limits: TCP does not check for an old acknowledgement if the segment is just the one that it expects; here that is a failure
  * too. A sender on the same machine can acknowledge bytes that its peer is still handing down: as long as the socket is busy,
  * its unsent bytes count as sent.
  */
 #pragma once
 
+#include "cut.bpf.h"
 #include "heads.bpf.h"
 
 #define NANOSECONDS	     1000000000ull
@@ -27,6 +29,12 @@ static __always_inline bool is_in_window(const struct packet *p, struct tcp_sock
 	if (is_behind(tcp->rcv_nxt, edge))
 		edge = tcp->rcv_nxt;
 	return !is_behind(tcp->rcv_wup, packet_end(p)) && !is_behind(p->seq, edge);
+}
+
+/* As the kernel's tcp_receive_window(): no byte is in it. */
+static __always_inline bool takes_nothing(struct tcp_sock *tcp)
+{
+	return !is_behind(tcp->rcv_wup + tcp->rcv_wnd, tcp->rcv_nxt);
 }
 
 static __always_inline bool is_busy(struct tcp_sock *tcp)
@@ -64,6 +72,17 @@ static __noinline bool would_be_taken(struct __sk_buff *skb, const struct packet
 {
 	if (options_read(skb, p, with) || !is_in_window(p, tcp) || !is_known_ack(p, tcp))
 		return false;
+	if (p->payload_length && takes_nothing(tcp))
+		return false;
 	return !with->timestamps || !BPF_CORE_READ_BITFIELD(tcp, rx_opt.tstamp_ok) ||
 	       is_timely(with->timestamp, tcp->rx_opt.ts_recent, tcp->rx_opt.ts_recent_stamp, bpf_ktime_get_ns());
+}
+
+/* The segment goes on without what TCP would not take. A bare one where the window is shut draws no answer, and one before it does. */
+static __always_inline int untaken_strip(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					 struct tcp_sock *tcp)
+{
+	if (takes_nothing(tcp) && front->packet.seq == tcp->rcv_nxt)
+		front->packet.seq--;
+	return packet_strip(skb, front, stream);
 }

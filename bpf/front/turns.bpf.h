@@ -77,7 +77,7 @@ static __noinline int turn_rule(struct __sk_buff *skb, struct front_context *fro
 	if (!stream)
 		return TCX_NEXT;
 	if (!would_be_taken(skb, p, tcp, &stream->with))
-		return packet_strip(skb, front, stream);
+		return untaken_strip(skb, front, stream, tcp);
 	front->queued = true;
 	stream->unanswered = 0;
 	stream->acknowledged = acknowledged;
