@@ -31,6 +31,7 @@ pub struct Error {
     kind: ErrorKind,
     what: String,
     remedy: Option<String>,
+    besides: Vec<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -40,13 +41,20 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error without a cause below it.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), remedy: None, source: None }
+        Self { kind, what: what.into(), remedy: None, besides: Vec::new(), source: None }
     }
 
     /// The same error with what to do about it.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// The same error with something that had happened before it and stays so.
+    #[must_use]
+    pub fn besides(mut self, told: impl Into<String>) -> Self {
+        self.besides.push(told.into());
         self
     }
 
@@ -75,7 +83,7 @@ impl fmt::Display for Error {
         if let Some(remedy) = &self.remedy {
             write!(f, "; {remedy}")?;
         }
-        Ok(())
+        self.besides.iter().try_for_each(|told| write!(f, "; {told}"))
     }
 }
 
@@ -116,7 +124,7 @@ impl<T> Context<T> for std::io::Result<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|e| {
             let remedy = remedy_of(&e).map(str::to_owned);
-            Error { kind: kind_of(&e), what: what(), remedy, source: Some(Box::new(e)) }
+            Error { kind: kind_of(&e), what: what(), remedy, besides: Vec::new(), source: Some(Box::new(e)) }
         })
     }
 }
@@ -138,7 +146,7 @@ impl<T> Context<T> for libbpf_rs::Result<T> {
                 _ => ErrorKind::Other,
             };
             let remedy = remedy_of(&e).map(str::to_owned);
-            Error { kind, what: what(), remedy, source: Some(Box::new(e)) }
+            Error { kind, what: what(), remedy, besides: Vec::new(), source: Some(Box::new(e)) }
         })
     }
 }
@@ -160,5 +168,11 @@ mod tests {
         assert_eq!(full.unwrap_err().advice(), None);
         let other: Result<()> = Err(std::io::Error::from_raw_os_error(libc::EIO)).context(|| "cannot".into());
         assert_eq!(other.unwrap_err().advice(), None);
+    }
+
+    #[test]
+    fn what_had_happened_before_stands_last() {
+        let error = Error::new(ErrorKind::Other, "cannot flip").besides("2 were refused").remedy("try again");
+        assert_eq!(error.besides("1 is there").to_string(), "cannot flip; try again; 2 were refused; 1 is there");
     }
 }

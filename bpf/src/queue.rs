@@ -37,15 +37,6 @@ pub fn make(pins: &Pins, number: u32, queue: &abi::fief_queue) -> Result<()> {
         .context(|| format!("cannot make the queue {number}"))
 }
 
-/// Requests of queues that were opened, as far as the server did not take them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Opened {
-    /// Their clients were told so.
-    pub refused: u32,
-    /// Nothing can be sent where they came in.
-    pub left: u32,
-}
-
 /// What a queue that no policy names any more is told.
 #[derive(Clone, Copy, Debug)]
 pub enum Told {

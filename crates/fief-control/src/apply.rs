@@ -13,7 +13,7 @@ use fief_bpf::admin::Admin;
 use fief_bpf::charging;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
-use fief_bpf::queue::{self, Opened};
+use fief_bpf::queue;
 use fief_bpf::table::{self, Row, Table};
 use fief_bpf::top;
 use fief_bpf::upgrade;
@@ -24,6 +24,7 @@ use crate::front::{Doors, Others};
 use crate::homes::{self, LetGo, LostHome};
 use crate::namespace::{self, Namespace};
 use crate::origin::Source;
+use crate::queue::Opened;
 use crate::renamed::There;
 use crate::schedule::policy_number;
 use crate::staging::Staging;
@@ -77,17 +78,6 @@ impl Applied {
     fn told(&mut self, what: &str, done: Result<()>) {
         self.note(done.err().map(|error| format!("the policy is in force, but {what}: {error}")).into_iter().collect());
     }
-}
-
-/// Requests of old queues that their server did not take.
-fn stuck(opened: Opened) -> Vec<String> {
-    let Opened { refused, left } = opened;
-    let why = "requests that waited were refused: their server did not take them";
-    let told = (refused > 0).then(|| format!("{refused} {why}"));
-    // their clients hear of it by their own timeouts
-    let why = "requests that waited are lost: the interface where they came in is down or gone, or not guarded";
-    let lost = (left > 0).then(|| format!("{left} {why}"));
-    told.into_iter().chain(lost).collect()
 }
 
 /// Between the scheduler of the version before and this one's.
@@ -250,7 +240,7 @@ impl Fief {
         applied.told("counters of old rules stand for new ones", self.forget_rules_of(&changed));
         let scheduled = self.schedule(policy, slot, orders_attached, &mut applied.notes);
         applied.told("shares, weights and limits of the CPU may not be as it says", scheduled);
-        applied.notes.extend(stuck(opened));
+        applied.notes.extend(opened.notes());
         self.clear_former(policy, &containers, &doors, &mut applied);
         applied.note(self.move_homes(lost));
         let released = release_unnamed(&admin, &before.now(&table, containers.values()), slot, &mut applied);
@@ -300,8 +290,9 @@ impl Fief {
         let (containers, doors) = self.stage(policy, source, admin, there, slot, applied)?;
         let orders_attached = self.attach_orders_early(policy, slot, &mut applied.notes)?;
         // as late as can be: what it lets go does not come back
-        let opened = self.open_queues(&doors.queues)?;
-        admin.flip(slot)?;
+        let (opened, done) = self.open_queues(&doors.queues);
+        let flipped = done.and_then(|()| admin.flip(slot));
+        flipped.map_err(|error| opened.in_vain().into_iter().fold(error, |error, told| error.besides(told)))?;
         Ok(Flipped { containers, doors, orders_attached, opened })
     }
 

@@ -2,7 +2,8 @@
 //! The way back from a policy that fails before it comes into force: what stood before it was staged is noted, and what was made for it,
 //! or changed, is taken away again.
 //!
-//! Limits: requests that a queue of the former policy let go, to make room for another one, are with the server, or were refused.
+//! Limits: requests that a queue of the former policy let go, to make room for another one, are with the server, or were refused, as the
+//! error says.
 
 use std::os::fd::AsFd;
 

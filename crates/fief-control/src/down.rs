@@ -34,6 +34,8 @@ pub struct Down {
     pub mounts: Vec<PathBuf>,
     /// The process of a `fief run` whose server goes on without a policy.
     pub run: Option<u32>,
+    /// What the operator should know.
+    pub notes: Vec<String>,
 }
 
 impl Fief {
@@ -72,7 +74,9 @@ impl Fief {
             down.cgroups = units.into_iter().filter_map(|unit| unit.cgroup).collect();
         }
         // what waits goes on while there is a door that it can go by; a failure must not keep the rest up
-        let _ = self.open_queues(&[]);
+        let (opened, done) = self.open_queues(&[]);
+        down.notes = opened.notes();
+        down.notes.extend(done.err().map(|error| format!("not all that waited could be let go: {error}")));
         self.remove_all().map(|()| down)
     }
 

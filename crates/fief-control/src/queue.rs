@@ -5,6 +5,7 @@
 //! removed after it; the server then may have more at once for a moment. Those that it does not take by then are refused.
 
 mod classes;
+mod opened;
 mod served;
 mod ticks;
 mod waits;
@@ -12,7 +13,7 @@ mod waits;
 use std::collections::HashMap;
 use std::time::Instant;
 
-use fief_bpf::queue::{self, Opened, Told};
+use fief_bpf::queue::{self, Told};
 use fief_bpf::upgrade::require_own_records;
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress};
 use fief_policy::{Listener, Policy, Queue, Until};
@@ -22,6 +23,8 @@ use crate::Fief;
 use crate::charge::{now_ns, online_cpus};
 use crate::names::Names;
 use crate::namespace::{Namespace, within};
+use opened::Emptied;
+pub(crate) use opened::Opened;
 use served::Served;
 pub use waits::Waits;
 
@@ -254,28 +257,23 @@ impl Fief {
     }
 
     /// Lets go of what waits in all queues but these, while the policy that names them is in force: its guards know the flows. What is left
-    /// after a while is refused, but of an installation of another version, whose queues can only be opened.
-    pub(crate) fn open_queues(&self, keep: &[u32]) -> Result<Opened> {
-        let mut old = queue::all(self.pins())?;
+    /// after a while is refused, but of an installation of another version, whose queues can only be opened. One that fails does not keep the
+    /// others: what became of those stands beside the error.
+    pub(crate) fn open_queues(&self, keep: &[u32]) -> (Opened, Result<()>) {
+        let mut old = match queue::all(self.pins()) {
+            Ok(there) => there,
+            Err(e) => return (Opened::default(), Err(e)),
+        };
         old.retain(|(number, queue)| !keep.contains(number) && !queue::has_ended(queue));
         let refuses = require_own_records(self.pins()).is_ok();
-        let mut all = Opened::default();
-        let mut done = Ok(());
-        let waited = self.empty_queues(&old, Told::Open);
+        let there: Vec<_> = old.iter().map(|(number, queue)| (*number, queue.waiting + queue.refused)).collect();
+        let mut waited = self.empty_queues(&old, Told::Open);
         old.retain(|(number, _)| !matches!(waited.get(number), Some(Ok(0))));
-        let left = if refuses { self.empty_queues(&old, Told::Refuse) } else { HashMap::new() };
-        for (number, waited) in waited {
-            match (waited, left.get(&number)) {
-                (Ok(waited), Some(Ok(left))) => {
-                    all.refused += waited.saturating_sub(*left);
-                    all.left += left;
-                }
-                (Ok(waited), _) => all.left += waited,
-                // one that fails must not keep the others
-                (Err(e), _) => done = done.and(Err(e)),
-            }
-        }
-        left.into_values().fold(done, |done, left| done.and(left.map(drop))).map(|()| all)
+        let mut left = if refuses { self.empty_queues(&old, Told::Refuse) } else { HashMap::new() };
+        let emptied = there.into_iter().filter_map(|(number, there)| {
+            Some(Emptied { there, waited: waited.remove(&number)?, left: left.remove(&number) })
+        });
+        Opened::of(emptied, refuses)
     }
 
     /// Tells these, and waits until they are empty, all for the same time. How many requests are left in each.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::cli;
 use crate::failure::Result;
-use crate::output::{Output, printable};
+use crate::output::{Output, notes, printable};
 use crate::quantity::counted;
 use fief_control::{Down, Fief};
 
@@ -44,6 +44,7 @@ struct Record<'a> {
     still_held: usize,
     mounts: Vec<String>,
     run_pid: Option<u32>,
+    notes: &'a [String],
     stranded_units: Vec<String>,
 }
 
@@ -58,6 +59,7 @@ impl<'a> Record<'a> {
             still_held: down.still_held,
             mounts: paths(&down.mounts),
             run_pid: down.run,
+            notes: &down.notes,
             stranded_units,
         }
     }
@@ -115,6 +117,7 @@ fn report(down: &Down) -> String {
     if down.still_held > 0 {
         page.push_str(&format!("applications still hold {}\n", counted(down.still_held, "container")));
     }
+    page.push_str(&notes(&down.notes));
     page
 }
 
@@ -133,6 +136,7 @@ mod tests {
             still_held: 1,
             mounts: vec!["/mnt/fief".into()],
             run: Some(812),
+            notes: vec!["2 requests that waited were refused".into()],
         };
         assert_eq!(
             report(&down),
@@ -140,8 +144,11 @@ mod tests {
              no longer managed: /sys/fs/cgroup/web\n\
              unmounted: /mnt/fief\n\
              `fief run` (process 812) goes on with its server, without a policy\n\
-             applications still hold 1 container\n"
+             applications still hold 1 container\n\
+             note: 2 requests that waited were refused\n"
         );
+        let record = serde_json::to_value(Record::of(&down, Vec::new())).expect("numbers and texts");
+        assert_eq!(record["notes"][0], "2 requests that waited were refused");
         assert_eq!(report(&Down::default()), "took down 0 containers, no listener and 0 managed units\n");
     }
 
