@@ -14,20 +14,21 @@ struct fief_control {
 	__u32 tree_lock;
 	__u32 build;	 /* whose programs are in force: a hash of them */
 	__u64 requests;	 /* that threads were left (core/request.bpf.h), counted when each can be seen */
-	__u64 errors[8]; /* enum fief_error */
+	__u64 errors[8]; /* enum fief_error, which has no more */
 	__u32 labelled;	 /* files */
 	/* By policy slot: which instance of the files object charges labelled files; 0: files have no labels. */
 	__u32 file_instance[2];
 	__u32 last_filter; /* ids of filtered listeners count from 1, over upgrades too */
 };
 enum fief_error {
-	FIEF_ERR_NO_STORAGE,
+	FIEF_ERR_NO_STORAGE, /* a thread's record could not be made at that moment; one of a unit gets it at a later switch */
 	FIEF_ERR_TABLE_FULL,
 	FIEF_ERR_LOCK,
 	FIEF_ERR_SWITCH,
 	FIEF_ERR_DOOR,	  /* a part of the door was not there: the packet passed unruled */
 	FIEF_ERR_VERDICT, /* the table of counters was full: a verdict was carried out and not counted */
 	FIEF_ERR_RING,	  /* a thread's ring could not be read, or said what cannot be; each ring counts once */
+	FIEF_ERR_UNBOUND, /* a new thread has no record and is in no unit: it stays without its creator's container */
 	FIEF_ERRORS
 };
 

@@ -10,7 +10,7 @@
  * and what is remembered is what is stored. A record at rest is changed by nobody; what others leave is a request, and each
  * request is counted for all threads together, so that after one every CPU asks the storage again.
  * Limits: a CPU remembers FIEF_RECENT threads, by their number. A thread whose record could not be made at its birth gets it at
- * a later switch.
+ * a later switch, with its unit's home in the place of its creator's container; outside of every unit it gets none.
  */
 #pragma once
 

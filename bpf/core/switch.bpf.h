@@ -129,7 +129,8 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	}
 	v = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!v) {
-		count_error(FIEF_ERR_NO_STORAGE);
+		/* only a unit gives it a record later (record_recover) */
+		count_error(unit_of(cgroup_of(child)) ? FIEF_ERR_NO_STORAGE : FIEF_ERR_UNBOUND);
 		return 0;
 	}
 	if (!record_claim(v))

@@ -17,8 +17,16 @@ use crate::tree::Tree;
 use crate::{Fief, steer, wire};
 
 /// Names of failures, in the order of `enum fief_error`.
-const FAILURES: [&str; abi::FIEF_ERRORS as usize] =
-    ["no_storage", "table_full", "lock_held", "switch_missed", "door_incomplete", "verdict_uncounted", "ring_unread"];
+const FAILURES: [&str; abi::FIEF_ERRORS as usize] = [
+    "no_storage",
+    "table_full",
+    "lock_held",
+    "switch_missed",
+    "door_incomplete",
+    "verdict_uncounted",
+    "ring_unread",
+    "thread_unbound",
+];
 /// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
 pub(crate) const SYSTEM_KINDS: [&str; 15] = [
     "softirq_hi",

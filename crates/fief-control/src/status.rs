@@ -235,8 +235,9 @@ fn let_go(folder: &Path, container: &str) -> String {
     )
 }
 
-/// Switches between threads that were not seen are made good at the next one; verdicts that were not counted have a note.
-const HARMLESS: [&str; 2] = ["switch_missed", "verdict_uncounted"];
+/// Threads that had no record get it, and switches between threads that were not seen are made good, at the next one; who was refused one by
+/// a call was told so; verdicts that were not counted have a note.
+const HARMLESS: [&str; 3] = ["no_storage", "switch_missed", "verdict_uncounted"];
 
 fn of_machine(snapshot: &Snapshot, current: bool) -> Vec<String> {
     let mut said = Vec::new();
@@ -249,11 +250,23 @@ fn of_machine(snapshot: &Snapshot, current: bool) -> Vec<String> {
     if let SchedulerView::Groups(groups) = &snapshot.scheduler {
         said.extend(groups.problems.iter().cloned());
     }
-    let failed = snapshot.failures.iter().filter(|(what, count)| *count > 0 && !HARMLESS.contains(what));
-    said.extend(failed.map(|(what, count)| {
-        format!("the kernel side failed {count} times ({what}) since the installation; `fief show system` tells of all")
-    }));
+    said.extend(failed(&snapshot.failures));
     said
+}
+
+/// What the kernel side could not do, and nothing makes good.
+fn failed(failures: &[(&'static str, u64)]) -> Vec<String> {
+    let lasting = failures.iter().filter(|(what, count)| *count > 0 && !HARMLESS.contains(what));
+    let said = lasting.map(|(what, count)| match *what {
+        "thread_unbound" => format!(
+            "{count} threads were born without the container of their creators, since the kernel gave them no storage ({what}), and they \
+             are in no managed cgroup that would give them one"
+        ),
+        _ => format!(
+            "the kernel side failed {count} times ({what}) since the installation; `fief show system` tells of all"
+        ),
+    });
+    said.collect()
 }
 
 #[cfg(test)]
@@ -282,6 +295,15 @@ mod tests {
         let mut trial = policy(refuses);
         trial.listeners[0].mode = Mode::Monitor;
         assert_eq!(enforced(&trial, &eth0, &SchedulerView::Off), [""; 0], "it is counted only");
+    }
+
+    #[test]
+    fn only_threads_that_stay_without_their_container_are_a_problem() {
+        assert_eq!(failed(&[("no_storage", 3), ("switch_missed", 1), ("thread_unbound", 0)]), [""; 0]);
+        let said = failed(&[("no_storage", 3), ("table_full", 2), ("thread_unbound", 4)]);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].contains("failed 2 times (table_full)"), "{said:?}");
+        assert!(said[1].starts_with("4 threads were born"), "{said:?}");
     }
 
     #[test]

@@ -50,6 +50,10 @@ static struct socket_of {
 } sockets[SOCKETS];
 
 static bool busy; /* the storage of this CPU: it deletes nothing */
+static bool lacks; /* it makes nothing */
+
+#define UNIT 7 /* id of its cgroup */
+static struct fief_unit unit;
 
 /* ---- points ---- */
 
@@ -111,6 +115,8 @@ static void *bpf_map_lookup_elem(const void *map, const void *key)
 		return &control;
 	if (map == &cpus)
 		return at ? NULL : &cpu;
+	if (map == &units)
+		return at == UNIT ? &unit : NULL;
 	return NULL;
 }
 
@@ -161,7 +167,7 @@ static void *bpf_task_storage_get(const void *map, struct task_struct *p, void *
 
 	(void)map, (void)value;
 	point_pass();
-	if (!thread->stored && flags & BPF_LOCAL_STORAGE_GET_F_CREATE) {
+	if (!thread->stored && !lacks && flags & BPF_LOCAL_STORAGE_GET_F_CREATE) {
 		__builtin_memset(&thread->record, 0, sizeof(thread->record));
 		thread->stored = true;
 		p->bpf_storage = (void *)thread;
@@ -392,6 +398,7 @@ __u32 core_charges(void)
 	return cpu.current_.id;
 }
 
+#include "born.h"
 #include "clients.h"
 #include "ends.h"
 

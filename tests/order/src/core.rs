@@ -18,6 +18,8 @@ unsafe extern "C" {
     fn core_references(id: u32) -> u64;
     fn core_free() -> u32;
     fn core_thread(number: u32, home: u32, follows: bool) -> i32;
+    fn core_born(number: u32, home: u32, lacks_storage: bool);
+    fn core_failed(which: u32) -> u64;
     fn core_switch(number: u32);
     fn core_end(storage_busy: bool);
     fn core_bind(id: u32) -> i32;
@@ -171,6 +173,18 @@ impl Core {
     pub fn follower(&mut self, number: u32, home: u32) {
         // SAFETY: as in `new`; what is out of bounds is no container.
         done(unsafe { core_thread(number, home, true) }).expect("its record");
+    }
+
+    /// The running thread makes a thread, in the unit with this home or in none. `lacks_storage`: the kernel makes that no record now.
+    pub fn born(&mut self, number: u32, home: Option<u32>, lacks_storage: bool) {
+        // SAFETY: as in `new`; the test names a thread that there is, and a container that it made.
+        unsafe { core_born(number, home.unwrap_or(u32::MAX), lacks_storage) }
+    }
+
+    /// How many threads had no record for a while, and how many have none for good (bpf/abi/control.h, `enum fief_error`).
+    pub fn without_records(&self) -> [u64; 2] {
+        // SAFETY: as in `new`.
+        [0, 7].map(|which| unsafe { core_failed(which) })
     }
 
     /// A socket of the running thread, of number 0 to 3.
