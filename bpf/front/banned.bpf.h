@@ -8,7 +8,8 @@
  * a packet of ours, and is asked about again (deliver.bpf.h). What keeps others out ends with the client: where it ends a connection that has
  * a place of a queue, or had a request in line there, that packet becomes the reset of the server's socket (freed.bpf.h).
  * Limits: other connections that the client has stay at the server until the server gives them up, and so does one with a place whose client
- * does not end it. Where no guard stands, nobody is banned. A guard on trial counts what it would drop.
+ * does not end it, or does by a RST that acknowledges nothing and stands behind bytes that were dropped. Where no guard stands, nobody is
+ * banned. A guard on trial counts what it would drop.
  */
 #pragma once
 

@@ -9,8 +9,18 @@
 #include "taken.bpf.h"
 
 /*
+ * Whether its sender sees the connection that it ends. TCP may lack what came before, so its place can be any in the window, which a forger
+ * guesses; what it acknowledges is not guessed too. A RST without that has to be the next, as for TCP (RFC 5961, 3.2).
+ */
+static __always_inline bool is_known_end(const struct packet *p, struct tcp_sock *tcp)
+{
+	return is_in_window(p, tcp) && (p->flags & TCP_ACK ? is_known_ack(p, tcp) : p->seq == tcp->rcv_nxt);
+}
+
+/*
  * The packet, of a banned client's connection, becomes the reset of the server's socket. TCP lacks what was dropped before it, so its number is
- * not TCP's next one. `lasting`: only where the connection keeps a place.
+ * not TCP's next one. `lasting`: it came by the wire, perhaps from a forger, and ends only a connection that keeps a place; else it is a request
+ * of ours that waited, and what it acknowledges may be old by now.
  */
 static __noinline int banned_ends(struct __sk_buff *skb, struct packet *p, bool lasting)
 {
@@ -28,7 +38,7 @@ static __noinline int banned_ends(struct __sk_buff *skb, struct packet *p, bool 
 	barrier_var(state);
 	if (has_stream(state))
 		tcp = bpf_skc_to_tcp_sock(sk);
-	if (tcp && is_in_window(p, tcp)) {
+	if (tcp && (lasting ? is_known_end(p, tcp) : is_in_window(p, tcp))) {
 		made_mark(skb, state);
 		p->ack = tcp->snd_nxt;
 		if (!socket_reset(skb, p, tcp->rcv_nxt))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_control::{Banned, Pardoned};
-use fief_testkit::segment::ACK;
+use fief_testkit::segment::{ACK, FIN, RST, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawConnection, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low, status};
@@ -189,6 +189,55 @@ fn a_pardon_ends_a_penalty_and_the_isolation_around_a_client() {
     assert_eq!(told.isolations, [("plain".to_owned(), "10.89.3.0/24".to_owned())]);
     is_served(&rig, client(3, 1), 2001);
     assert_eq!(pardon(&rig, "10.89.3.7"), Pardoned::default(), "there is nothing more");
+}
+
+/// In the window, behind what TCP lacks.
+const BEHIND: u32 = 100;
+
+type Change = fn(&mut Segment);
+
+/// Ends of a connection by somebody who guesses a place in its window, and does not know the server's numbers.
+const FORGED: [(u8, Change); 5] = [
+    (FIN | ACK, |segment| segment.acknowledgment = segment.acknowledgment.wrapping_add(1 << 30)),
+    (FIN | ACK, |segment| segment.acknowledgment ^= 0x8000_0000),
+    (RST | ACK, |segment| segment.acknowledgment = segment.acknowledgment.wrapping_add(100_000)),
+    (RST | ACK, |segment| segment.acknowledgment = segment.acknowledgment.wrapping_sub(1 << 20)),
+    (RST, |_| {}),
+];
+
+/// With `until = "close"` the connection keeps a place, which comes back with its end.
+#[test]
+fn only_a_banned_client_itself_ends_its_connection() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    let queue = "queue = { in-service = 2, until = \"close\" }";
+    let policy = POLICY.replace("isolate = { above = 20, for = \"1h\" }", queue);
+    assert_ne!(policy, POLICY);
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &policy);
+        let lasts = |places: u32| wait_until(SOON, || rig.front.queue().lasting == places);
+        for (n, flags, offset) in [(1, FIN | ACK, BEHIND), (2, RST | ACK, BEHIND), (3, RST, 0)] {
+            let mut kept = open(&rig, client(1, n), 2000, SOON).expect("answered");
+            kept.converse_until(KEPT, &whole(KEPT), SOON, |words| !words.is_empty()).unwrap();
+            lasts(1).unwrap_or_else(|_| panic!("{door:?}, {n}: {:?}", rig.front.queue()));
+            ban(&rig, &format!("10.89.1.{n}"), HOUR);
+            let banned = || rig.verdicts().count(abi::FIEF_BANNED);
+            let (before, next) = (banned(), KEPT.len() as u32);
+            for (flags, change) in FORGED {
+                let mut segment = kept.segment(flags, next + BEHIND, &[]);
+                change(&mut segment);
+                rig.clients.send(&segment).unwrap();
+            }
+            // behind all of them
+            rig.clients.send(&kept.segment(ACK, next, KEPT)).unwrap();
+            wait_until(SOON, || banned() - before > FORGED.len() as u64).unwrap();
+            assert_eq!(rig.front.queue().lasting, 1, "{door:?}, {n}: somebody else ended it");
+            rig.clients.send(&kept.segment(flags, next + offset, &[])).unwrap();
+            lasts(0).unwrap_or_else(|_| panic!("{door:?}, {n}: {:?}", rig.front.queue()));
+        }
+    }
 }
 
 const EXCEPTED: &str = "isolate = { above = 20, for = \"1h\", except = [\"10.89.3.1\", \"10.89.3.7\"] }\n\
