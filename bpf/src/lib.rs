@@ -20,6 +20,7 @@ pub mod inner;
 pub mod lane;
 mod link;
 mod load;
+pub mod loaded;
 pub mod managed;
 pub mod map;
 pub mod notices;

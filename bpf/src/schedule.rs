@@ -133,7 +133,7 @@ fn attach(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
     link.pin(pins.scheduler_link()).context(|| "cannot pin the link of the scheduler".into())
 }
 
-fn with_object<T>(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<T>) -> Result<T> {
+pub(crate) fn with_object<T>(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<T>) -> Result<T> {
     let mut place = MaybeUninit::<OpenObject>::uninit();
     let mut open =
         sched::SchedSkelBuilder::default().open(&mut place).context(|| "cannot open the sched object".into())?;
@@ -223,7 +223,7 @@ pub fn combined(pins: &Pins) -> Result<Vec<abi::fief_combined>> {
 }
 
 /// Why the kernel took it out, in the kernel's words.
-fn reason_of(told: &abi::fief_sched) -> String {
+pub(crate) fn reason_of(told: &abi::fief_sched) -> String {
     let (reason, message) = (words(&told.exit_reason), words(&told.exit_message));
     match (reason.is_empty(), message.is_empty()) {
         (false, false) => format!("{reason}: {message}"),

@@ -5,6 +5,7 @@
 //! an unprivileged application, a server, a client, a process that works. Each check prints one line, `ok` or `FAILED`.
 
 mod application;
+mod attach;
 mod attributes;
 mod bombs;
 mod changes;
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         ["serves-connections"] => return told(connections::serve()),
         ["turns", times] => turns::check_turns(&mut report, times.parse().expect("a number")),
         ["turns", "alone", times] => turns::check_turns_alone(&mut report, times.parse().expect("a number")),
+        ["attaches", times] => turns::check_attaches(&mut report, times.parse().expect("a number")),
         ["receive"] => return told(flood::receive().map(|()| String::new()).map_err(report::text)),
         ["spin"] => work::without_end(),
         ["attributes"] => attributes::check(&mut report),

@@ -13,6 +13,7 @@ use fief_bpf::yardstick::Yardstick;
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter};
 use libbpf_rs::{PrintLevel, ProgramType};
 
+use crate::attach::attaches_many;
 use crate::command::{fief, write_policy};
 use crate::policies::renice;
 use crate::report::{Found, Report, text};
@@ -24,6 +25,7 @@ const WITHOUT: [(&str, &str); 1] = [("a", "")];
 const PINS: &str = "/sys/fs/bpf/fief";
 /// What the kernel calls the yardstick.
 const FOREIGN: &str = "yardstick";
+const ATTACHES: &str = "loaded once, it is attached and detached many times, and nothing is left";
 
 pub fn check_briefly(report: &mut Report) {
     report.check("another scheduler that has the CPUs is named, and keeps them", names_another);
@@ -39,6 +41,7 @@ pub fn check(report: &mut Report) {
     report.check("an apply that replaces a former version's says how long the kernel's own had the CPUs", is_replaced);
     report.check("it is turned on and off many times", || turns(5));
     report.check("so it is without a policy each time, and nothing is left", || turns_alone(2));
+    report.check(ATTACHES, || attaches_many(50));
     report.check("down gives the CPUs back", gives_back);
 }
 
@@ -51,6 +54,12 @@ pub fn check_turns(report: &mut Report, times: u32) {
 /// The same without a policy each time. An emulated CPU takes half a minute for each, nearly all of it the verifier's.
 pub fn check_turns_alone(report: &mut Report, times: u32) {
     report.check("it is turned on and off many times, and nothing is left", || turns_alone(times));
+    report.check("down gives the CPUs back", gives_back);
+}
+
+/// What the kernel does of it each time, without the verifier's part.
+pub fn check_attaches(report: &mut Report, times: u32) {
+    report.check(ATTACHES, || attaches_many(times));
     report.check("down gives the CPUs back", gives_back);
 }
 
@@ -212,11 +221,11 @@ fn each(all: Duration, times: u32) -> String {
 
 /// What the kernel has of a scheduler, by what nothing else has in a guest, and all pins of the installation.
 #[derive(Debug)]
-struct Left {
+pub struct Left {
     programs: usize,
     maps: usize,
     links: usize,
-    pins: usize,
+    pub pins: usize,
 }
 
 impl Left {
@@ -231,7 +240,7 @@ impl Left {
     }
 
     /// Once none of its programs, maps and links is there: the kernel frees them some time after they are let go of.
-    fn with_deadline() -> Result<Self, String> {
+    pub fn with_deadline() -> Result<Self, String> {
         let since = Instant::now();
         loop {
             let left = Self::now();
@@ -246,7 +255,7 @@ impl Left {
     }
 
     /// While it is on. What is not found then would be missed in vain later.
-    fn must_be_seen() -> Result<(), String> {
+    pub fn must_be_seen() -> Result<(), String> {
         let left = Self::now();
         let is_seen = left.programs > 1 && left.maps > 1 && left.links == 1;
         if is_seen { Ok(()) } else { Err(format!("while it is on there are {left:?}")) }
