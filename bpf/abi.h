@@ -21,7 +21,7 @@
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 23
+#define FIEF_ABI_VERSION 24
 
 #include "abi/container.h"
 #include "abi/descriptor.h"

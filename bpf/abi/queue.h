@@ -164,9 +164,11 @@ struct fief_queue {
 	__u64 kept;			 /* bytes of it that are taken */
 	__u64 late_ns;			 /* nobody has waited for too long before */
 	struct fief_queue_list refusals; /* to be told that they are refused */
+	struct fief_queue_list carried;	 /* that TCP may not have yet (front/carried.bpf.h) */
 	__u64 kicks;
 	__u64 idle_kicks;	      /* that found nothing to do */
 	__u64 uncounted;	      /* requests that the server got although there was no room to count them */
+	__u64 carried_again;	      /* packets of requests that were lost between the door and TCP */
 	__u64 too_long;		      /* requests of which only the first bytes waited */
 	__u64 would_wait;	      /* in monitor mode */
 	__u64 tick;		      /* places that ran out up to this one were given back */

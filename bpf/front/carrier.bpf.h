@@ -8,7 +8,8 @@
  * that client's segment, with the link header and the interface of that, and goes the way of any packet that arrives. So one
  * that is lost, doubled or forged changes nothing: the next one finds the same queue.
  *
- * At its end the request goes to the server, or is answered (deliver.bpf.h).
+ * At its end the request goes to the server, or is answered (deliver.bpf.h). One that went, and that TCP has not got, goes once more before
+ * any other (carried.bpf.h).
  *
  * The mark is a random number that no packet on a wire can bear. A process with the right to set marks that guesses it can give
  * away a place that is free.
@@ -16,6 +17,7 @@
  */
 #pragma once
 
+#include "carried.bpf.h"
 #include "charged.bpf.h"
 #include "ticks.bpf.h"
 #include "follows.bpf.h"
@@ -42,24 +44,6 @@ static __always_inline bool link_goes(const struct queue_link *link, __u32 inter
 		return true;
 	*elsewhere = link->interface;
 	return false;
-}
-
-#define LATER_MOST 16
-
-/*
- * Under the lock: the first request of a class whose connection has its socket, of the next few; 0: there is none. It goes while the server
- * accepts no connection, which says nothing of those that it has.
- */
-static __always_inline __u32 later_first(const struct fief_queue_class *of, struct queue_links *links)
-{
-	__u32 at = of->list.first, i;
-
-	for (i = loop_from(0); i < LATER_MOST && can_loop; i++) {
-		if (!at || !(queue_link(links, at)->flags & LINK_FIRST))
-			return at;
-		at = queue_link(links, at)->chain[CHAIN_LINE].next;
-	}
-	return 0;
 }
 
 static __always_inline void queue_pick(struct fief_queue *q, struct queue_links *links, __u32 interface, __u64 now,
@@ -111,39 +95,6 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 	picked->why = why;
 	picked->ends = ends;
 	picked->elsewhere = elsewhere;
-}
-
-#define STUCK_NS 1000000
-
-/* The server does not take the next one now: meanwhile others are told that they are refused. */
-static __always_inline void queue_is_stuck(struct fief_queue *q, __u64 now)
-{
-	q->stuck_ns = now + STUCK_NS;
-}
-
-enum queue_back {
-	BACK_ALONE,
-	BACK_OTHER, /* later_first() knows another one */
-	BACK_ENDED  /* its queue is about to be removed, and it is in no list of that: it is to be forgotten */
-};
-
-/* It could not go: it is the next one again. `flags`: LINK_FULL, or none. */
-static __noinline enum queue_back queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at, __u32 flags)
-{
-	__u32 class = queue_link(links, at)->class;
-	enum queue_back back = BACK_ENDED;
-
-	queue_is_stuck(q, bpf_ktime_get_ns());
-	bpf_spin_lock(&q->lock);
-	if (!(q->open & QUEUE_ENDS)) {
-		queue_push_first(q, links, class, at);
-		queue_link(links, at)->flags |= flags;
-		class_joined(q, queue_class(q, class));
-		waits_owe(queue_class(q, class));
-		back = later_first(queue_class(q, class), links) ? BACK_OTHER : BACK_ALONE;
-	}
-	bpf_spin_unlock(&q->lock);
-	return back;
 }
 
 /* Gives the packet the request's family, and its link header. */
@@ -240,10 +191,29 @@ static __always_inline long carrier_forward(struct __sk_buff *skb, __u32 interfa
 	return bpf_clone_redirect(skb, interface, BPF_F_INGRESS);
 }
 
+/* Which request goes with a carrier, of those that wait. False: none does. */
+static __always_inline bool carrier_pick(struct __sk_buff *skb, struct fief_queue *q, struct queue_links *links,
+					 bool ticks, __u64 now, struct queue_picked *picked)
+{
+	queue_pick(q, links, skb->ifindex, now, picked);
+	if (picked->elsewhere) {
+		if (!carrier_forward(skb, picked->elsewhere))
+			return false;
+		if (ticks) {
+			queue_is_stuck(q, now);
+			return false; /* by the clock's own interface nothing reaches a server */
+		}
+		queue_pick(q, links, 0, now, picked); /* that interface is gone, or down */
+	}
+	if (!picked->at && !ticks)
+		__sync_fetch_and_add(&q->idle_kicks, 1);
+	return picked->at;
+}
+
 /* A carrier has come. Fills `to` for queue_delivers; negative: nobody goes with it. */
 static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_handed *to)
 {
-	__u32 number = skb->tc_index & ~FROM_CLOCK, interface = skb->ifindex;
+	__u32 number = skb->tc_index & ~FROM_CLOCK;
 	bool ticks = skb->tc_index & FROM_CLOCK;
 	struct fief_queue *q = queue_of_packet(skb, number);
 	struct queue_links *links = queue_links();
@@ -258,21 +228,12 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 	if (ticks && !tick_back(skb, q))
 		return -1;
 	tick_send(skb, q, number, now);
-	queue_pick(q, links, interface, now, &picked);
-	if (picked.elsewhere) {
-		if (!carrier_forward(skb, picked.elsewhere))
-			return -1;
-		if (ticks) {
-			queue_is_stuck(q, now);
-			return -1; /* by the clock's own interface nothing reaches a server */
-		}
-		queue_pick(q, links, 0, now, &picked); /* that interface is gone, or down */
-	}
-	if (!picked.at) {
-		if (!ticks)
-			__sync_fetch_and_add(&q->idle_kicks, 1);
+	picked.at = *(volatile __u32 *)&q->carried.linked ? carried_goes(skb, number, now, ticks) : 0;
+	picked.at &= FIEF_QUEUE_SLOTS - 1;
+	picked.why = queue_link(links, picked.at)->why;
+	picked.ends = 0;
+	if (!picked.at && !carrier_pick(skb, q, links, ticks, now, &picked))
 		return -1;
-	}
 	waiting = bpf_map_lookup_elem(&queue_waits, &picked.at);
 	if (!waiting)
 		return -1;
@@ -294,6 +255,10 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 		carrier_freshen(skb, &to->packet, stream);
 	if (loaded && !carrier_frame(skb, waiting) && !carrier_write(skb, &to->packet, stream, waiting->time))
 		return 0;
+	if (was_carried(picked.why)) {
+		carried_keep(q, links, picked.at, now + CARRIED_NS);
+		return -1;
+	}
 	if (picked.why == QUEUE_GOES) {
 		place_give(q, to->turn.class, picked.ends);
 		if (queue_put_back(q, links, picked.at, 0) != BACK_ENDED)

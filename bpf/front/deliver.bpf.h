@@ -6,7 +6,8 @@
  * may have been banned.
  * How: the socket is looked up anew. A first request makes its connection, as one that did not wait does; a later one reaches its
  * socket only if that still waits for it. What cannot reach the server goes back into its line, and the place with it; for a moment
- * those of its class that have their sockets go instead. A banned client's is forgotten.
+ * those of its class that have their sockets go instead. A banned client's is forgotten. What went to the server is kept until TCP has it
+ * (carried.bpf.h).
  * Limits: a request that is refused is answered once, and one that finds no server is reset once. A client that does not get that hears
  * nothing until it says more: its bytes were acknowledged. A stock server that ends with unread bytes resets once, too.
  */
@@ -22,7 +23,7 @@
 
 static __always_inline enum fief_reason refusal_reason(__u32 why)
 {
-	return (why & ~QUEUE_OVER) == QUEUE_LATE ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_DISPLACED;
+	return (why & ~QUEUE_OVER) == QUEUE_DISPLACED ? FIEF_REFUSED_QUEUE_DISPLACED : FIEF_REFUSED_QUEUE_WAIT;
 }
 
 /* The request, which the packet bears, is refused. */
@@ -124,6 +125,12 @@ static __noinline int carrier_back(struct __sk_buff *skb, struct queue_handed *f
 	return 0;
 }
 
+/* Why it goes. Read anew: to the verifier each use is for itself. */
+static __always_inline __u32 goes_why(const struct queue_handed *from)
+{
+	return *(const volatile __u32 *)&from->why;
+}
+
 /* Hands the request to the server. `tcp`: a socket that listens, or its own. */
 static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					 struct tcp_sock *tcp, struct queue_handed *from, bool later)
@@ -141,10 +148,12 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 		owed_mark(skb);
 		return TCX_NEXT;
 	}
-	if (later && tcp && is_held_up(&front->packet, stream->admitted.tracked, tcp))
-		place_shorten(q, &from->turn, front->now);
-	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
-	served_begin(q, &front->packet, &from->turn, answer);
+	if (goes_why(from) != QUEUE_AGAIN) {
+		if (later && tcp && is_held_up(&front->packet, stream->admitted.tracked, tcp))
+			place_shorten(q, &from->turn, front->now);
+		answer = answer_begin_at(&front->packet, later ? tcp : NULL);
+		served_begin(q, &front->packet, &from->turn, answer);
+	}
 	front->carried = true;
 	if (!later && tcp) {
 		hash = packet_flow(&front->packet);
@@ -153,17 +162,26 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	} else if (tcp) {
 		served_check(&front->packet, tcp);
 	}
-	if (verdict == TCX_NEXT) {
+	if (goes_why(from) == QUEUE_AGAIN) {
+		__sync_fetch_and_add(&q->carried_again, 1);
+	} else if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
 		if (front->guard)
 			verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_QUEUE_RELEASED, false);
-		waiting_forget(links, from->link);
-		owed_mark(skb);
-		return TCX_NEXT;
+	} else {
+		served_undo(&front->packet);
+		carrier_back(skb, from, front->now, claimed);
+		return TCX_DROP;
 	}
-	served_undo(&front->packet);
-	carrier_back(skb, from, front->now, claimed);
-	return TCX_DROP;
+	if (tcp && front->guard && has_clock(q, &front->packet)) {
+		carried_begin(from->turn.queue, from->link, connection_begin(&front->packet, later ? tcp : NULL));
+		if (is_timeless(q, bpf_ktime_get_ns()))
+			queue_kick(skb, q, from->turn.queue); /* the clock has found nobody meanwhile */
+	} else {
+		waiting_forget(links, from->link);
+	}
+	owed_mark(skb);
+	return verdict;
 }
 
 /*
@@ -197,7 +215,7 @@ static __noinline bool carrier_waits_on(struct __sk_buff *skb, const struct fron
 /*
  * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
  * what it expects. The place that it took is free, and the next one goes. Its client sends nothing again, and is reset. `silent`:
- * it is not, since TCP tells it that the server has closed, or since it is banned.
+ * it is not, since TCP tells it that the server has closed, or since it is banned, or since this one was carried before.
  */
 static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				   struct queue_handed *from, bool silent)
@@ -213,11 +231,18 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *
 	}
 	if (from->why == QUEUE_GOES)
 		place_give(q, from->turn.class, from->turn.ends);
-	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
+	if (!was_carried(from->why))
+		__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
 	waiting_forget(links, from->link);
 	queue_go_on(skb, from->turn.queue, front->now, false);
 	stream->ruling.rule.refusal = silent ? FIEF_REFUSE_DROP : FIEF_REFUSE_RESET;
 	return answer(skb, &front->packet, stream);
+}
+
+/* Whether a request waits of the socket that has this label. */
+static __always_inline bool is_waited_for(const struct fief_label *label)
+{
+	return label && label->flags & FIEF_LABEL_WAITS;
 }
 
 static __always_inline int carrier_deliver(struct __sk_buff *skb)
@@ -257,20 +282,23 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 	if (sk && later && tcp)
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	closed = later && is_closed(tcp, state);
-	if (sk && (later ? !label || !(label->flags & FIEF_LABEL_WAITS) || closed : state != BPF_TCP_LISTEN)) {
+	if (sk &&
+	    (later ? closed || !(was_carried(goes_why(from)) || is_waited_for(label)) : state != BPF_TCP_LISTEN)) {
 		bpf_sk_release(sk);
-		verdict = carrier_drop(skb, &front, stream, from, closed);
+		verdict = carrier_drop(skb, &front, stream, from, closed || was_carried(goes_why(from)));
 		return door_leave(skb, &front, verdict);
 	}
 	if (!sk && !later && found && from->why == QUEUE_GOES && carrier_waits_on(skb, &front, from))
 		return TCX_DROP;
-	if (label)
+	if (label && !was_carried(goes_why(from))) /* else the next one may wait */
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
 	if (tcp)
 		made_mark(skb, state);
 	if (tcp && !later && found)
 		present_note(&front);
-	if (from->why != QUEUE_GOES) {
+	if (from->why != QUEUE_GOES && from->why != QUEUE_AGAIN) {
+		if (from->why == QUEUE_LOST)
+			served_undo(&front.packet);
 		queue_go_on(skb, from->turn.queue, front.now, false);
 		stream->unanswered = stream->admitted.tracked & FIEF_LABEL_PIPELINED;
 		verdict = carrier_refuse(skb, &front, stream, tcp, later, from->why);

@@ -253,6 +253,11 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 	if (!served)
 		return 0;
 	q = queue_get(served->queue);
+	if (q && p->seq == served->upto) {
+		/* nobody waits for an answer; before it has its socket, it is not to be carried again (carried.bpf.h) */
+		handed_forget(queue_class(q, served->class), served->since_ns);
+		served->since_ns = 0;
+	}
 	if (q && q->bits)
 		queue_kick(skb, q, served->queue); /* comes behind this packet, which ends the socket */
 	return 0;

@@ -62,7 +62,7 @@
  *     match         the first rule that matches   hash, request what is compared, by bytes
  *   queue      which request the server gets next
  *     waiting       one that arrives, and waits   carrier       one that goes to the server
- *     deliver       its end: served, or answered
+ *     deliver       its end: served, or answered  carried       until TCP has it
  *     places        how many the server has       clock         what moves the queue on
  *     ticks         time, while somebody waits    list          of what waits
  *     lined         what is kept of one           asked         one that its server has not got

@@ -20,6 +20,8 @@ struct queue_waiting {
 	struct handshake with;
 	struct fief_admitted admitted;
 	__u64 since_ns;
+	__u64 carried_ns; /* when it went to the server; 0: it has not */
+	__u32 begin;	  /* and with which number its connection began */
 	__u32 queue;
 	__u32 before; /* container of the request before it, whose body may still come */
 	__u32 length;
@@ -92,27 +94,31 @@ static __noinline struct queue_waiting *waiting_find(const struct fief_flow_key 
 
 /* ---- its end ---- */
 
+/* What comes of its flow from now on is of no request that waits. */
+static __always_inline void hold_end(const struct queue_waiting *waiting, __u32 at)
+{
+	struct queue_held *held = bpf_map_lookup_elem(&queue_holds, &waiting->key);
+
+	if (held && held->link == at)
+		bpf_map_delete_elem(&queue_holds, &waiting->key);
+}
+
 /* It is in no list any more. Forgets all that is kept of it. */
 static __noinline int waiting_forget(struct queue_links *links, __u32 at)
 {
 	struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &at);
 	struct queue_link *link = queue_link(links, at);
-	struct queue_held *held;
 	struct fief_queue *q;
-	__u32 piece;
+	__u32 piece, cost;
 	int i;
 
 	if (!waiting)
 		return 0;
 	q = queue_get(waiting->queue);
-	if (q) {
-		__sync_fetch_and_add(&q->kept, -(__u64)queue_cost(waiting->length));
-		if (link->flags & LINK_CLOCK)
-			__sync_fetch_and_add(&q->clocks, -1);
-	}
-	held = bpf_map_lookup_elem(&queue_holds, &waiting->key);
-	if (held && held->link == at)
-		bpf_map_delete_elem(&queue_holds, &waiting->key);
+	cost = queue_cost(waiting->length);
+	if (q && link->flags & LINK_CLOCK)
+		__sync_fetch_and_add(&q->clocks, -1);
+	hold_end(waiting, at);
 	bpf_for (i, 0, FIEF_QUEUE_PIECES) {
 		if (i * FIEF_QUEUE_PIECE >= waiting->length)
 			break;
@@ -121,6 +127,8 @@ static __noinline int waiting_forget(struct queue_links *links, __u32 at)
 	}
 	bpf_map_delete_elem(&queue_waits, &at);
 	link_put(links, at);
+	if (q) /* behind all else: where nothing is kept, nothing is left */
+		__sync_fetch_and_add(&q->kept, -(__u64)cost);
 	return 0;
 }
 
@@ -225,6 +233,7 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	waiting->with = stream->with;
 	waiting->admitted = stream->admitted;
 	waiting->since_ns = turn->since_ns;
+	waiting->carried_ns = 0;
 	waiting->queue = turn->queue;
 	waiting->before = turn->before;
 	waiting->length = p->payload_length;

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "charged.bpf.h"
 #include "classes.bpf.h"
 #include "fair.bpf.h"
 #include "flow/key.bpf.h"
@@ -30,12 +31,18 @@
 #define QUEUE_RESETS  77 /* a reset of a flow whose request waits, or may be served */
 
 /* Why somebody waits no longer. */
-enum queue_end { QUEUE_GOES, QUEUE_DISPLACED, QUEUE_LATE };
+enum queue_end {
+	QUEUE_GOES,
+	QUEUE_DISPLACED,
+	QUEUE_LATE,
+	QUEUE_LOST, /* TCP has not got it, however often it was carried, */
+	QUEUE_AGAIN /* or now goes once more (carried.bpf.h) */
+};
 
-#define QUEUE_OVER 16 /* beside these: the limit of its class is used up, or its length */
+#define QUEUE_OVER 16 /* beside the first ones: the limit of its class is used up, or its length */
 
 /* Which list a link is in. */
-enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS };
+enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS, QUEUE_CARRIED };
 
 #define QUEUE_OPEN 1 /* of a queue: nobody waits any more, */
 #define QUEUE_ENDS 2 /* nor comes back into its line */
@@ -282,4 +289,57 @@ static __always_inline void queue_unlink(struct fief_queue *q, struct queue_link
 		source_remove(queue_class(q, class), links, at);
 	queue_link(links, at)->linked = QUEUE_NOWHERE;
 	class_look(q, links, class);
+}
+
+/* ---- one that could not go ---- */
+
+#define STUCK_NS 1000000
+
+/* The server does not take the next one now: meanwhile others are told that they are refused. */
+static __always_inline void queue_is_stuck(struct fief_queue *q, __u64 now)
+{
+	q->stuck_ns = now + STUCK_NS;
+}
+
+#define LATER_MOST 16
+
+/*
+ * Under the lock: the first request of a class whose connection has its socket, of the next few; 0: there is none. It goes while the server
+ * accepts no connection, which says nothing of those that it has.
+ */
+static __always_inline __u32 later_first(const struct fief_queue_class *of, struct queue_links *links)
+{
+	__u32 at = of->list.first, i;
+
+	for (i = loop_from(0); i < LATER_MOST && can_loop; i++) {
+		if (!at || !(queue_link(links, at)->flags & LINK_FIRST))
+			return at;
+		at = queue_link(links, at)->chain[CHAIN_LINE].next;
+	}
+	return 0;
+}
+
+enum queue_back {
+	BACK_ALONE,
+	BACK_OTHER, /* later_first() knows another one */
+	BACK_ENDED  /* its queue is about to be removed, and it is in no list of that: it is to be forgotten */
+};
+
+/* It could not go: it is the next one again. `flags`: LINK_FULL, or none. */
+static __noinline enum queue_back queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at, __u32 flags)
+{
+	__u32 class = queue_link(links, at)->class;
+	enum queue_back back = BACK_ENDED;
+
+	queue_is_stuck(q, bpf_ktime_get_ns());
+	bpf_spin_lock(&q->lock);
+	if (!(q->open & QUEUE_ENDS)) {
+		queue_push_first(q, links, class, at);
+		queue_link(links, at)->flags |= flags;
+		class_joined(q, queue_class(q, class));
+		waits_owe(queue_class(q, class));
+		back = later_first(queue_class(q, class), links) ? BACK_OTHER : BACK_ALONE;
+	}
+	bpf_spin_unlock(&q->lock);
+	return back;
 }

@@ -4,8 +4,8 @@
  *
  * Problem: a place runs out, or a request has waited for too long, and no packet comes whose program could see to it.
  * How: a carrier also goes to an interface of ours that lets one packet go every 2 ms, and comes back at its other end. There it
- * kicks the queue, and goes round once more as long as somebody waits. A queue has one of these, which bears the time when it was
- * sent: one that was lost is replaced, and ends should it come all the same.
+ * kicks the queue, and goes round once more as long as somebody waits, or a request may not have reached TCP (carried.bpf.h). A
+ * queue has one of these, which bears the time when it was sent: one that was lost is replaced, and ends should it come all the same.
  * Limits: all queues share the interface, so where many have somebody that waits each is told the time less often. Where there
  * is no such interface, or the link of the packet at hand is no Ethernet, two of those that wait are told the time by their
  * clients (waiting.bpf.h).
@@ -30,10 +30,11 @@ static __always_inline bool is_timeless(struct fief_queue *q, __u64 now)
 	return q->clock && (__s64)(now - __sync_fetch_and_add(&q->tick_ns, 0)) > TICK_LOST_NS;
 }
 
-/* For the server, or to be told that it is refused. */
+/* For the server, or to be told that it is refused; or went to the server, and may not have reached it. */
 static __always_inline bool somebody_waits(const struct fief_queue *q)
 {
-	return *(const volatile __u32 *)&q->bits | *(const volatile __u32 *)&q->refused;
+	return *(const volatile __u32 *)&q->bits | *(const volatile __u32 *)&q->refused |
+	       *(const volatile __u32 *)&q->carried.linked;
 }
 
 #define TICK_AT (CARRIER_LEAST - 8) /* where a packet that is sent round bears the time of that */

@@ -104,7 +104,7 @@ pub fn close(pins: &Pins, number: u32) -> Result<()> {
 /// the number next, which never counted that. `queue`: as it is.
 pub fn remove(pins: &Pins, number: u32, queue: &abi::fief_queue) -> Result<()> {
     // one that no policy in force has named is as it was made
-    if queue.open != 0 || queue.waiting + queue.refused > 0 {
+    if queue.open != 0 || queue.waiting + queue.refused + queue.carried.linked > 0 {
         forget(pins, number)?;
     }
     pins.open_map("queues")?.delete(&number.to_ne_bytes()).context(|| format!("cannot remove the queue {number}"))?;

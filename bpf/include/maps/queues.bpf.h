@@ -23,10 +23,11 @@ struct {
 #define LINK_OWES  2  /* its client has not sent all of its body, or takes no answer */
 #define LINK_FIRST 8  /* its connection has no socket yet */
 #define LINK_FULL  16 /* the server took no connection when that was next */
+#define LINK_LOST  32 /* it was carried, and TCP had not got it when that was looked at */
 
 /*
- * The lists that a request is in: that of its class, in the order of arrival, or of what is refused; and that of its source, where
- * clients take turns.
+ * The lists that a request is in: that of its class, in the order of arrival, or of what is refused, or was carried; and that of its
+ * source, where clients take turns.
  */
 enum queue_chain { CHAIN_LINE, CHAIN_SOURCE, CHAINS };
 
@@ -39,11 +40,11 @@ struct queue_link {
 	__u32 serial;	 /* differs each time that the link is used */
 	__u32 interface; /* where the request came in, in the queue's network namespace */
 	__u8 class;
-	__u8 why;    /* enum queue_end, of one that is refused */
-	__u8 linked; /* enum queue_place */
-	__u8 flags;  /* LINK_* */
-	__u64 since_ns;
-	__u32 source; /* number of the list of its source */
+	__u8 why;	/* enum queue_end, of one that is refused, or carried again */
+	__u8 linked;	/* enum queue_place */
+	__u8 flags;	/* LINK_* */
+	__u64 since_ns; /* of one that was carried: when it is to be looked at */
+	__u32 source;	/* number of the list of its source */
 };
 
 struct queue_links {

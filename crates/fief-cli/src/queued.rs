@@ -123,6 +123,7 @@ pub mod sample {
             too_long: 0,
             would_wait: 0,
             uncounted: 0,
+            carried_again: 0,
             classes,
         }
     }

@@ -119,6 +119,9 @@ pub struct QueueView {
     /// Requests that the server got without a place: there was no room to know of it when they end.
     #[serde(default)]
     pub uncounted: u64,
+    /// How often a request was carried to the server once more, since it was lost behind the door.
+    #[serde(default)]
+    pub carried_again: u64,
     /// In the order in which they are served.
     pub classes: Vec<QueueClassView>,
 }
@@ -243,6 +246,7 @@ impl Fief {
             too_long: queue.too_long,
             would_wait: queue.would_wait,
             uncounted: queue.uncounted,
+            carried_again: queue.carried_again,
             classes: queue
                 .class
                 .iter()

@@ -70,6 +70,7 @@ pub(crate) fn front() -> FrontView {
             too_long: 0,
             would_wait: 0,
             uncounted: 0,
+            carried_again: 0,
             classes: vec![class("shop/b", 2_000_000), class("shop/c", 3_000_000)],
         }],
         shut_out: vec![ShutOut { source: "10.0.0.0/24".into(), why: Reason::SynIsolated, remaining_ns: 1 }],

@@ -31,6 +31,7 @@ pub struct Queued<'a> {
     too_long: u64,
     would_wait: u64,
     uncounted: u64,
+    carried_again: u64,
     places_below: Option<u32>,
     /// Of this one.
     waiting: u32,
@@ -65,6 +66,7 @@ impl<'a> Queued<'a> {
             too_long: queue.too_long,
             would_wait: queue.would_wait,
             uncounted: queue.uncounted,
+            carried_again: queue.carried_again,
             places_below: queue.places_below,
             waiting: class.waiting,
             class_in_service: class.in_service,
@@ -156,6 +158,12 @@ pub fn together(queue: &QueueView) -> String {
             "{listener}: {uncounted} requests went to the server without a place, since there was no room to know their end\n"
         ));
     }
+    if queue.carried_again > 0 {
+        let times = count(queue.carried_again);
+        lines.push_str(&format!(
+            "{listener}: what drops packets behind the door lost requests that had waited; they were carried again, {times} times\n"
+        ));
+    }
     lines
 }
 
@@ -232,6 +240,7 @@ mod tests {
             places_below: Some(1),
             would_wait: 9,
             uncounted: 8,
+            carried_again: 7,
             ..queue("web", 2, vec![class])
         };
         let page = page(&[queue]);
@@ -245,6 +254,7 @@ mod tests {
         );
         assert!(page.contains("9 requests would have waited"), "{page}");
         assert!(page.contains("web: 8 requests went to the server without a place, since "), "{page}");
+        assert!(page.contains("lost requests that had waited; they were carried again, 7 times\n"), "{page}");
         let own = "web: 3 of 10 wait that are of shop/gold, each up to 2.000 s; 4 places are for no other class\n";
         assert!(page.contains(own), "{page}");
         let promise = "web: 2 of 100 answers to shop/gold came later than 20 ms within the last second, which held 3 of 4 times; it \
