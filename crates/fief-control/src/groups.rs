@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 pub use hierarchy::{Hierarchy, Version};
 pub use programs::move_main;
 pub use reach::beyond_groups;
-pub(crate) use reach::named;
 
 use crate::charge::online_cpus;
 use crate::tree::Tree;

@@ -232,7 +232,7 @@ impl Fief {
             }
         }
         schedule::remove(self.pins())?;
-        let not = |why: String| format!("shares, weights and limits of the CPU are kept and not enforced: {why}");
+        let not = |why: String| format!("shares, weights, limits and priorities of the CPU are kept and not enforced: {why}");
         match enforcer {
             Some(Enforcer::Groups { hierarchy, why, beyond }) => {
                 let why = why.map_or_else(String::new, |why| format!(" ({why})"));

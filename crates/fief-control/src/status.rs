@@ -4,6 +4,7 @@
 
 mod listeners;
 mod unguarded;
+mod unheld;
 mod unserved;
 
 use std::collections::HashSet;
@@ -16,9 +17,9 @@ use fief_bpf::{Result, ingress, open};
 use fief_policy::{Container, Listener, Mode, Network, Policy};
 use serde::{Deserialize, Serialize};
 
-use crate::groups::named;
 use crate::names::Names;
 use crate::origin::{self, Origin};
+use crate::priorities::classes_alone;
 use crate::tree::Tree;
 use crate::{Fief, NO_POLICY, NO_POLICY_REMEDY, SchedulerView, Snapshot, namespace, shell, wire};
 pub use listeners::{Classes, ListenerStatus, ServerStatus};
@@ -137,7 +138,12 @@ impl Fief {
             interfaces,
             unguarded,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
-            unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
+            unenforced: policy
+                .map(|policy| unenforced(policy, &snapshot.scheduler))
+                .into_iter()
+                .flatten()
+                .chain(unheld::by_applications(names.tree(), &snapshot.scheduler))
+                .collect(),
             charged: snapshot.charged,
             scheduler: snapshot.scheduler,
             listeners: here.listeners,
@@ -173,7 +179,11 @@ fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -
         held.push(format!("the order of the classes of {}, and their limits, by its queue", names.join(", ")));
     }
     if let Some(who) = scheduler.title().filter(|_| policy.divides_cpu()) {
-        held.push(format!("cpu.share, cpu.limit, cpu.weight and cpu.policy, by {who}"));
+        let what = match scheduler {
+            SchedulerView::On { .. } => "cpu.share, cpu.limit, cpu.weight, cpu.priority and cpu.policy",
+            _ => "cpu.share, cpu.limit and cpu.weight",
+        };
+        held.push(format!("{what}, by {who}"));
     }
     held
 }
@@ -181,15 +191,17 @@ fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -
 /// Attributes of the CPU that nobody holds.
 fn unenforced(policy: &Policy, scheduler: &SchedulerView) -> Vec<String> {
     let queued: HashSet<&str> = policy.listeners.iter().filter(orders).flat_map(Listener::class_paths).collect();
-    let others = policy.containers.iter().filter(|container| !queued.contains(container.path.as_str()));
-    let attributes = others.filter_map(|container| Some((container, named(container)?)));
+    let others = policy.dividing().filter(|(container, _)| !queued.contains(container.path.as_str()));
+    let attributes = others.map(|(container, given)| (container, format!("{}: {}", container.path, given.join(", "))));
     let mut said: Vec<_> = match scheduler {
         SchedulerView::On { .. } => Vec::new(),
         SchedulerView::Groups(groups) => attributes
             .filter(|(container, _)| !groups.containers.contains(&container.path))
             .map(|(_, named)| format!("{named} (no process has its home there, and cgroups know whole processes)"))
             .collect(),
-        SchedulerView::Off | SchedulerView::Ejected(_) => attributes.map(|(_, named)| named).collect(),
+        SchedulerView::Off | SchedulerView::Ejected(_) => {
+            attributes.map(|(_, named)| named).chain(classes_alone(policy)).collect()
+        }
     };
     said.extend(policy.containers.iter().filter_map(of_later));
     said
@@ -318,6 +330,13 @@ mod tests {
         let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(unenforced(&policy, &SchedulerView::Off), ["a: cpu.share, cpu.limit"]);
         assert!(unenforced(&policy, &SchedulerView::On { counts: Vec::new(), combined: Vec::new() }).is_empty());
+        let text = "version = 1\n[container.a]\n[container.b]\ncpu.priority = 0\n";
+        let later = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(unenforced(&later, &SchedulerView::Off), ["b: cpu.priority"]);
+        let mut of_class = self::policy("");
+        of_class.containers[0].cpu.priority = 0;
+        let told = unenforced(&of_class, &SchedulerView::Off);
+        assert!(told.len() == 1 && told[0].starts_with("cpu.priority of web among threads ("), "{told:?}");
         let text = "version = 1\n[container.a]\nmemory.max = \"1G\"\nnetwork.weight = 7\n[container.b]\n";
         let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
         let said = ["a: memory.max, network.weight (no version enforces that yet)"];

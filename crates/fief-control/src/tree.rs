@@ -52,7 +52,7 @@ impl Tree {
     }
 
     /// `rows` are in the order of their slots.
-    fn of(rows: Vec<Row>, slot: u32) -> Self {
+    pub(crate) fn of(rows: Vec<Row>, slot: u32) -> Self {
         let mut tree = Self { rows, namesakes: HashSet::new(), slot };
         tree.namesakes = tree.find_namesakes();
         tree

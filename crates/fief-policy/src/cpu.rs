@@ -47,7 +47,8 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// What is said of how the CPU is divided, by the names of a policy. A priority orders accepting and serving, without a division.
+    /// What is said of how the CPU is divided, by the names of a policy, but for the priority: that of a class orders accepting and
+    /// serving, without a division ([`Policy::dividing`](crate::Policy::dividing)).
     pub fn given(&self) -> impl Iterator<Item = &'static str> + use<> {
         let given = [
             ("cpu.share", self.share_ppm != 0),
@@ -56,6 +57,11 @@ impl Cpu {
             ("cpu.policy", self.policy != CpuPolicy::default()),
         ];
         given.into_iter().filter(|(_, is)| *is).map(|(name, _)| name)
+    }
+
+    /// Whether it goes before or after those that have the default.
+    pub(crate) fn has_priority(&self) -> bool {
+        self.priority != Self::default().priority
     }
 }
 

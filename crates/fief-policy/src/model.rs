@@ -53,8 +53,8 @@ impl Policy {
         self.front.guards_loopback() && self.listeners.iter().any(waits)
     }
 
-    /// Whether what it says of the CPU needs somebody who holds it: a scheduler that knows containers, or cgroups. Priorities alone
-    /// do not: they order accepting and serving without.
+    /// Whether what it says of the CPU needs somebody who holds it: a scheduler that knows containers, or cgroups. Priorities of
+    /// classes alone do not: they order accepting and serving without.
     pub fn wants_enforcer(&self) -> bool {
         self.schedule != Schedule::Off && self.divides_cpu()
     }
@@ -64,9 +64,42 @@ impl Policy {
         self.containers.iter().filter_map(|container| container.programs.as_deref()).collect()
     }
 
-    /// Whether a container has a share, a limit, a weight or a policy of the CPU.
+    /// Whether it says of a container how the CPU is divided.
     pub fn divides_cpu(&self) -> bool {
-        self.containers.iter().any(|container| container.cpu.given().next().is_some())
+        self.dividing().next().is_some()
+    }
+
+    /// What it says of how the CPU is divided, by the names of a policy, container by container. The priority of a class, or of what is
+    /// above one, is not among it; any other one can order nothing but threads.
+    pub fn dividing(&self) -> impl Iterator<Item = (&Container, Vec<&'static str>)> {
+        let classes = self.classes_and_above();
+        self.containers.iter().filter_map(move |container| {
+            let mut given: Vec<&'static str> = container.cpu.given().collect();
+            if container.cpu.has_priority() && !classes.contains(container.path.as_str()) {
+                given.push("cpu.priority");
+            }
+            (!given.is_empty()).then_some((container, given))
+        })
+    }
+
+    /// Classes, and what is above one, that have a priority: it orders accepting and serving.
+    pub fn prioritised_classes(&self) -> impl Iterator<Item = &Container> {
+        let classes = self.classes_and_above();
+        let is_one =
+            move |container: &&Container| container.cpu.has_priority() && classes.contains(container.path.as_str());
+        self.containers.iter().filter(is_one)
+    }
+
+    fn classes_and_above(&self) -> BTreeSet<&str> {
+        let mut found = BTreeSet::new();
+        for class in self.listeners.iter().flat_map(Listener::class_paths) {
+            let mut path = Some(class);
+            // what is above one that was seen has been seen
+            while let Some(next) = path.filter(|path| found.insert(*path)) {
+                path = next.rsplit_once('/').map(|(above, _)| above);
+            }
+        }
+        found
     }
 }
 
@@ -74,7 +107,8 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Where a container has a share, a limit, a weight or a policy; by cgroups where the kernel takes no schedulers.
+    /// Where a container has a share, a limit, a weight, a policy, or a priority that is for threads alone; by cgroups where the kernel
+    /// takes no schedulers.
     Auto,
     /// By cgroups, also where the kernel takes schedulers.
     Cgroup,

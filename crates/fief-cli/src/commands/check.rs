@@ -6,7 +6,7 @@ mod queue;
 
 use std::path::Path;
 
-use fief_control::{Enforcer, LOOPBACK_QUEUES};
+use fief_control::{Enforcer, LOOPBACK_QUEUES, classes_alone};
 use fief_policy::{Container, Diagnostics, Listener, Network, Policy};
 use serde::Serialize;
 
@@ -59,6 +59,8 @@ struct Valid<'a> {
     cpu_not_enforced: Option<&'a str>,
     /// What whoever holds them cannot hold.
     cpu_beyond: &'a [String],
+    /// What nobody holds though nothing is wrong with it.
+    cpu_notes: Vec<String>,
 }
 
 impl<'a> Valid<'a> {
@@ -69,7 +71,15 @@ impl<'a> Valid<'a> {
             Some(Enforcer::Scheduler) | None => (None, &[][..]),
         };
         let by = enforcer.and_then(Enforcer::word);
-        Self { file, valid: true, policy, cpu_enforced_by: by, cpu_not_enforced: not, cpu_beyond: beyond }
+        Self {
+            file,
+            valid: true,
+            policy,
+            cpu_enforced_by: by,
+            cpu_not_enforced: not,
+            cpu_beyond: beyond,
+            cpu_notes: notes(policy, enforcer),
+        }
     }
 }
 
@@ -85,6 +95,9 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
         page.push_str(&format!("\n{}", containers(policy)));
         page.push_str(&programs(policy));
         page.push_str(&enforcer.map(held).unwrap_or_default());
+        for what in notes(policy, enforcer) {
+            page.push_str(&format!("not enforced: {}\n", printable(&what)));
+        }
         if policy.containers.iter().any(is_unenforced) {
             page.push_str("MEMORY and SENDS are kept and not enforced in this version\n");
         }
@@ -126,6 +139,14 @@ fn programs(policy: &Policy) -> String {
     named.map(line).collect()
 }
 
+/// What nobody holds though nothing is wrong with it.
+fn notes(policy: &Policy, enforcer: Option<&Enforcer>) -> Vec<String> {
+    match enforcer {
+        Some(Enforcer::Scheduler | Enforcer::Groups { .. }) => Vec::new(),
+        Some(Enforcer::Nobody(_)) | None => classes_alone(policy).into_iter().collect(),
+    }
+}
+
 /// Who holds which attribute of the CPU.
 fn held(enforcer: &Enforcer) -> String {
     match enforcer {
@@ -133,7 +154,7 @@ fn held(enforcer: &Enforcer) -> String {
             "SHARE, LIMIT, WEIGHT and PRIORITY will be enforced by Fief's scheduler (sched_ext)\n".to_owned()
         }
         Enforcer::Nobody(why) => {
-            format!("SHARE, LIMIT and WEIGHT are kept and not enforced here: {}\n", printable(why))
+            format!("SHARE, LIMIT, WEIGHT and PRIORITY of threads are kept and not enforced here: {}\n", printable(why))
         }
         Enforcer::Groups { hierarchy, why, beyond } => {
             let why = why.as_ref().map_or_else(String::new, |why| format!(": {}", printable(why)));
@@ -256,6 +277,25 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
    2  all others                  shop/browse  after those being served
 "
         );
+    }
+
+    #[test]
+    fn priorities_of_classes_alone_are_told_to_order_no_threads() {
+        let text = SHOP.replace("cpu.share = \"60%\"", "");
+        let policy = fief_policy::parse(&text, "p").expect("a policy without errors");
+        assert_eq!(Enforcer::of(&policy), None, "requests are ordered without");
+        let said = meaning("p", &policy, None);
+        let line = "\nnot enforced: cpu.priority of shop/gold among threads (it orders connections and requests alone; write a \
+                    cpu.share, a cpu.limit or a cpu.weight other than 100 for that)\n";
+        assert!(said.contains(line), "{said}");
+        assert_eq!(Valid::of("p", &policy, None).cpu_notes.len(), 1);
+        assert!(!meaning("p", &policy, Some(&Enforcer::Scheduler)).contains("among threads"));
+        // that of no class can order threads alone
+        let batch = "version = 1\n[container.batch]\ncpu.priority = 0\n";
+        let policy = fief_policy::parse(batch, "p").expect("a policy without errors");
+        let said = meaning("p", &policy, Enforcer::of(&policy).as_ref());
+        let line = "PRIORITY of threads are kept and not enforced here: schedule is \"off\"; write schedule = \"auto\"\n";
+        assert!(said.contains(line), "{said}");
     }
 
     #[test]

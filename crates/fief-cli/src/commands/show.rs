@@ -20,6 +20,7 @@ use crate::quantity::{bit_rate, bytes, count, duration, or_dash, percent};
 use crate::record::{self, Attributes, Place, Usage};
 use crate::tree::Tree;
 use fief_control::{QueueView, SchedulerView, Snapshot, VerdictView};
+use fief_policy::{Cpu, CpuPolicy};
 
 pub fn run(args: &Show, output: &mut Output) -> Result<()> {
     let mut reader = Reader::open()?;
@@ -141,7 +142,9 @@ fn why_not(scheduler: &SchedulerView) -> String {
             format!("the kernel took the scheduler out ({why}); apply the policy again to turn it on")
         }
         SchedulerView::Groups(_) => "no process has its home there, and cgroups know whole processes".to_owned(),
-        SchedulerView::Off | SchedulerView::On { .. } => "the scheduler is off".to_owned(),
+        SchedulerView::Off | SchedulerView::On { .. } => {
+            "the scheduler is off (schedule = \"auto\" turns it on, where the policy divides the CPU)".to_owned()
+        }
     }
 }
 
@@ -196,7 +199,18 @@ fn later(attributes: &Attributes) -> String {
     }
 }
 
-/// Said where it matters: of what has a share, limit or weight, and of the system.
+/// What was given of the CPU, by the names of a policy, but for the priority.
+fn given(attributes: &Attributes) -> Vec<&'static str> {
+    let given = [
+        ("cpu.share", attributes.cpu_share_ppm > 0),
+        ("cpu.limit", attributes.cpu_limit_ppm.is_some()),
+        ("cpu.weight", attributes.cpu_weight != Cpu::default().weight),
+        ("cpu.policy", attributes.cpu_policy != CpuPolicy::default().name()),
+    ];
+    given.into_iter().filter_map(|(name, is_given)| is_given.then_some(name)).collect()
+}
+
+/// Said where it matters: of what has a part of the CPU, and of the system. The priority of a policy's container may order requests.
 fn enforcement(details: &Details) -> String {
     let attributes = &details.attributes;
     let divided = attributes.cpu_share_ppm > 0 || attributes.cpu_limit_ppm.is_some() || attributes.cpu_weight != 100;
@@ -207,10 +221,19 @@ fn enforcement(details: &Details) -> String {
             format!("cpu.share, cpu.limit and cpu.weight are enforced by {by}, for whole processes\n")
         }
         (None, _) => String::new(),
-        (Some(why), _) if divided => {
-            format!("cpu.share, cpu.limit and cpu.weight are not enforced: {}\n", printable(why))
+        (Some(why), _) => {
+            let (given, why) = (given(attributes), printable(why));
+            let has_priority = attributes.cpu_priority != Cpu::default().priority;
+            let mut said = match given.as_slice() {
+                [] => String::new(),
+                [one] => format!("{one} is not enforced: {why}\n"),
+                [some @ .., last] => format!("{} and {last} are not enforced: {why}\n", some.join(", ")),
+            };
+            if has_priority {
+                said.push_str(&format!("cpu.priority orders no threads: {why}\n"));
+            }
+            said
         }
-        (Some(_), _) => String::new(),
     }
 }
 
@@ -388,7 +411,12 @@ mod tests {
         let page_of = |snapshot: &Snapshot, at| page(&Details::of(snapshot, at, &[], &[]));
         assert!(!page_of(&snapshot, 1).contains("enforced"));
         snapshot.containers[1].attributes.share_ppm = 100_000;
-        assert!(page_of(&snapshot, 1).contains("not enforced: the scheduler is off\n"));
+        assert!(page_of(&snapshot, 1).contains("\ncpu.share is not enforced: the scheduler is off ("));
+        snapshot.containers[1].attributes.priority = 0;
+        snapshot.containers[1].attributes.weight = 7;
+        let page = page_of(&snapshot, 1);
+        assert!(page.contains("\ncpu.share and cpu.weight are not enforced: the scheduler is off ("), "{page}");
+        assert!(page.contains("\ncpu.priority orders no threads: the scheduler is off ("), "{page}");
         snapshot.containers[1].attributes.memory_max = Some(1 << 30);
         assert!(page_of(&snapshot, 1).contains("\nmemory.max is kept and not enforced in this version\n"));
         snapshot.containers[1].attributes.net_max = Some(1_000_000);

@@ -69,7 +69,7 @@ fn within_a_process(policy: &Policy, listener: &Listener) -> Option<String> {
 }
 
 /// What it says of the CPU that is not the default.
-pub(crate) fn named(container: &Container) -> Option<String> {
+fn named(container: &Container) -> Option<String> {
     let Container { path, cpu, .. } = container;
     let named: Vec<_> = cpu.given().collect();
     (!named.is_empty()).then(|| format!("{path}: {}", named.join(", ")))

@@ -27,9 +27,9 @@ pub(crate) static POLICY: Section = Section {
             name: "schedule",
             shape: Shape::Choice(SCHEDULES),
             example: "\"auto\"",
-            doc: "Fief divides the CPU where a container has a cpu.share, cpu.limit, cpu.weight or cpu.policy: by its scheduler, or by \
-                  cgroups where the kernel takes none (\"auto\"); by cgroups (\"cgroup\"); or never (\"off\"). Default \
-                  \"off\".",
+            doc: "Fief divides the CPU where a container has a cpu.share, cpu.limit, cpu.weight or cpu.policy, or has a cpu.priority \
+                  and is no class of a listener: by its scheduler, or by cgroups where the kernel takes none (\"auto\"); by cgroups \
+                  (\"cgroup\"); or never (\"off\"). Default \"off\".",
         },
         Key {
             name: "front",

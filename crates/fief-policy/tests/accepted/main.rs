@@ -40,13 +40,43 @@ fn a_policy_that_divides_the_cpu_wants_somebody_who_holds_that() {
     assert!(wants("[container.shop]\ncpu.share = \"10%\"\n"));
     assert!(wants("[container.shop]\ncpu.limit = \"10%\"\n"));
     assert!(wants("[container.shop]\ncpu.weight = 200\n"));
-    // what isolates sources has priority 0, and needs no scheduler for that
-    assert!(!wants("[container.shop]\ncpu.priority = 0\n"));
     assert!(!wants("[container.shop]\n"));
     let limit = "[container.shop]\ncpu.limit = \"10%\"\n";
     assert!(policy(&format!("version = 1\nschedule = \"cgroup\"\n{limit}")).wants_enforcer());
     assert!(!policy(&format!("version = 1\nschedule = \"off\"\n{limit}")).wants_enforcer());
     assert!(!policy(&format!("version = 1\n{limit}")).wants_enforcer());
+}
+
+#[test]
+fn a_priority_that_can_order_nothing_but_threads_wants_somebody_who_does() {
+    let prioritised = |path: &str, lines: &str| {
+        let gold = if path == "shop/gold" { "" } else { "[container.\"shop/gold\"]\n" };
+        policy(&format!(
+            "version = 1\nschedule = \"auto\"\n{gold}[container.\"{path}\"]\ncpu.priority = 0\n\
+             [listener.web]\naddress = \"0.0.0.0:80\"\n{lines}[[listener.web.client]]\nfrom = [\"any\"]\n\
+             container = \"shop/gold\"\n"
+        ))
+    };
+    let named = |policy: &Policy| policy.prioritised_classes().map(|one| one.path.clone()).collect::<Vec<_>>();
+    // a class, and what is above one
+    for path in ["shop/gold", "shop"] {
+        let policy = prioritised(path, "");
+        assert!(!policy.wants_enforcer(), "{path}");
+        assert_eq!(named(&policy), [path]);
+    }
+    // neither: beside a class, below one, and of a name that begins as one's
+    for path in ["batch", "shop/gold/batch", "shop/gol", "shop/goldfish"] {
+        let policy = prioritised(path, "");
+        assert!(policy.wants_enforcer(), "{path}");
+        assert_eq!(named(&policy), [""; 0]);
+        let given: Vec<_> = policy.dividing().map(|(one, given)| (one.path.clone(), given)).collect();
+        assert_eq!(given, [(path.to_owned(), vec!["cpu.priority"])]);
+    }
+    // what isolates sources has priority 0, and needs no scheduler for that
+    let lines = "admit = true\nunproven = { rate = 9 }\nisolate = { above = 10, for = \"1s\", into = \"last\" }\n";
+    let isolates = prioritised("last", lines);
+    assert!(!isolates.wants_enforcer());
+    assert_eq!(named(&isolates), ["last"]);
 }
 
 #[test]

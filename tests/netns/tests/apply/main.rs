@@ -173,8 +173,15 @@ fn a_policy_that_divides_the_cpu_tells_who_holds_that() {
     let groups = || matches!(bare.fief.snapshot().unwrap().scheduler, SchedulerView::Groups(_));
     assert!(told(notes("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.limit = \"10%\"\n")));
     assert!(groups());
-    assert!(!told(notes("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.priority = 0\n")));
+    // that of a class orders requests alone
+    let class = "version = 1\nschedule = \"auto\"\n[container.site]\ncpu.priority = 0\n[listener.web]\n\
+                 address = \"127.0.0.1:7\"\n[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"site\"\n";
+    assert!(!told(notes(class)));
     assert_eq!(bare.fief.snapshot().unwrap().scheduler, SchedulerView::Off);
+    let said = bare.fief.status().unwrap().unenforced;
+    assert!(said.len() == 1 && said[0].starts_with("cpu.priority of site among threads ("), "{said:?}");
+    assert!(told(notes("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.priority = 0\n")));
+    assert!(groups());
     assert!(!told(notes("version = 1\nschedule = \"cgroup\"\n[container.site]\ncpu.limit = \"10%\"\n")));
     assert!(groups());
     assert!(!told(notes("version = 1\n[container.site]\ncpu.limit = \"10%\"\n")));
