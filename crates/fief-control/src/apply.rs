@@ -29,7 +29,7 @@ use crate::renamed::There;
 use crate::schedule::policy_number;
 use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, Status, charged, front, guard, made, police, probe, steer};
+use crate::{Fief, Status, charged, front, guard, made, police, probe, promises, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -243,7 +243,9 @@ impl Fief {
         applied.notes.extend(opened.notes());
         self.clear_former(policy, &containers, &doors, &mut applied);
         applied.note(self.move_homes(lost));
-        let released = release_unnamed(&admin, &before.now(&table, containers.values()), slot, &mut applied);
+        let now = before.now(&table, containers.values());
+        applied.note(promises::broken(&now));
+        let released = release_unnamed(&admin, &now, slot, &mut applied);
         applied.told("containers stay that it does not name", released);
         if !applied.released.is_empty() {
             // who is left in one of them has another place in the tree now

@@ -57,6 +57,7 @@ mod plan;
 mod police;
 mod priorities;
 mod probe;
+mod promises;
 mod queue;
 mod renamed;
 mod rule_table;

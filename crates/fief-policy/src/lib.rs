@@ -84,6 +84,7 @@ pub use nearest::{nearest, nearest_path};
 pub use parse::parse;
 pub use patterns::{Comparison, Part, PatternHash, ShapeCondition};
 pub use prefix::{has_mapped, single as parse_prefix};
+pub use quantity::as_percent;
 pub use queue::SERVER_SPEAKS_FIRST;
 pub use request::{Condition, Field, Pattern, Refusal, Request, RequestRate};
 pub use request_table::{Found, PatternEntry, RequestTable, Shape};

@@ -231,7 +231,7 @@ pub(crate) fn as_time(ns: u64) -> String {
 }
 
 /// Parts per million as an operator writes them.
-pub(crate) fn as_percent(ppm: u64) -> String {
+pub fn as_percent(ppm: u64) -> String {
     let fraction = format!("{:04}", ppm % 10_000);
     let fraction = fraction.trim_end_matches('0');
     let point = if fraction.is_empty() { "" } else { "." };

@@ -159,6 +159,32 @@ fn shares_of_descendants_that_outlive_their_parent_stay_reserved() {
     in_unit_of(name, &setup, body, |_| ());
 }
 
+#[test]
+fn a_policy_that_leaves_less_than_applications_were_promised_is_in_force_and_says_so() {
+    let policy = "version = 1\n[container.unit]\ncpu.share = \"60%\"\n";
+    let setup = Setup { policy, ..Setup::default() };
+    let body = || {
+        let held = Container::create().unwrap();
+        held.set_share(500_000).unwrap();
+        let fief = fief_control::Fief::from_env().unwrap();
+        let is_told = |share: &str| {
+            let text = policy.replace("60%", share);
+            let parsed = fief_policy::parse(&text, "less").unwrap();
+            let notes = fief.apply(&parsed, &text, &fief_control::ApplyOptions::default()).unwrap().notes;
+            notes.iter().any(|note| note.starts_with("unit: applications were promised 50% below it, and it has "))
+        };
+        assert!(is_told("20%"));
+        assert!(!is_told("50%"));
+        // what was granted stays, and nothing more is
+        assert!(is_told("20%"));
+        assert_eq!(held.set_share(500_001).unwrap_err().kind(), ErrorKind::Conflict);
+        held.set_share(200_000).unwrap();
+        assert!(!is_told("20%"));
+    };
+    let name = "a_policy_that_leaves_less_than_applications_were_promised_is_in_force_and_says_so";
+    in_unit_of(name, &setup, body, |_| ());
+}
+
 /// Containers until the first error, which must be `last`.
 fn held_until(last: ErrorKind) -> Vec<Container> {
     let mut held = Vec::new();
