@@ -12,6 +12,7 @@ use fief_policy::{CpuPolicy, Policy, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::{GroupsView, Hierarchy, beyond_groups};
+use crate::squeezed::squeezed;
 use crate::tree::Tree;
 use crate::{Fief, others_limits, wire};
 
@@ -226,6 +227,7 @@ impl Fief {
                     order::keep(self.pins(), order_numbers(policy, slot))?;
                     self.remove_groups()?;
                     notes.extend(others_limits::note());
+                    notes.extend(squeezed(policy));
                     return Ok(());
                 }
                 Err(e) => enforcer = Some(Enforcer::after(policy, e)),
@@ -242,6 +244,7 @@ impl Fief {
                 );
                 let mut told = vec![by];
                 told.extend(beyond);
+                told.extend(squeezed(policy));
                 match self.install_groups(hierarchy, &mut told) {
                     Ok(()) => notes.append(&mut told),
                     Err(e) => {

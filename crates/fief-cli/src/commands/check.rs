@@ -6,7 +6,7 @@ mod queue;
 
 use std::path::Path;
 
-use fief_control::{Enforcer, LOOPBACK_QUEUES, classes_alone};
+use fief_control::{Enforcer, LOOPBACK_QUEUES, classes_alone, squeezed};
 use fief_policy::{Container, Diagnostics, Listener, Network, Policy};
 use serde::Serialize;
 
@@ -59,7 +59,7 @@ struct Valid<'a> {
     cpu_not_enforced: Option<&'a str>,
     /// What whoever holds them cannot hold.
     cpu_beyond: &'a [String],
-    /// What nobody holds though nothing is wrong with it.
+    /// What is held otherwise than one may expect.
     cpu_notes: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Valid<'a> {
             cpu_enforced_by: by,
             cpu_not_enforced: not,
             cpu_beyond: beyond,
-            cpu_notes: notes(policy, enforcer),
+            cpu_notes: unordered(policy, enforcer).into_iter().chain(squeezed(policy)).collect(),
         }
     }
 }
@@ -95,8 +95,11 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
         page.push_str(&format!("\n{}", containers(policy)));
         page.push_str(&programs(policy));
         page.push_str(&enforcer.map(held).unwrap_or_default());
-        for what in notes(policy, enforcer) {
+        if let Some(what) = unordered(policy, enforcer) {
             page.push_str(&format!("not enforced: {}\n", printable(&what)));
+        }
+        for what in squeezed(policy) {
+            page.push_str(&format!("note: {}\n", printable(&what)));
         }
         if policy.containers.iter().any(is_unenforced) {
             page.push_str("MEMORY and SENDS are kept and not enforced in this version\n");
@@ -139,11 +142,11 @@ fn programs(policy: &Policy) -> String {
     named.map(line).collect()
 }
 
-/// What nobody holds though nothing is wrong with it.
-fn notes(policy: &Policy, enforcer: Option<&Enforcer>) -> Vec<String> {
+/// What priorities do not order, though nothing is wrong with them.
+fn unordered(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
     match enforcer {
-        Some(Enforcer::Scheduler | Enforcer::Groups { .. }) => Vec::new(),
-        Some(Enforcer::Nobody(_)) | None => classes_alone(policy).into_iter().collect(),
+        Some(Enforcer::Scheduler | Enforcer::Groups { .. }) => None,
+        Some(Enforcer::Nobody(_)) | None => classes_alone(policy),
     }
 }
 
@@ -277,6 +280,15 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
    2  all others                  shop/browse  after those being served
 "
         );
+    }
+
+    #[test]
+    fn a_share_of_a_child_that_takes_its_parents_weight_is_told() {
+        let text = "version = 1\n[container.\"web/gold\"]\ncpu.share = \"10%\"\n[container.\"web/tin\"]\n";
+        let policy = fief_policy::parse(text, "p").expect("a policy without errors");
+        let said = meaning("p", &policy, Some(&Enforcer::Scheduler));
+        assert!(said.contains("\nnote: web has 10% while others want the CPU,"), "{said}");
+        assert_eq!(Valid::of("p", &policy, Some(&Enforcer::Scheduler)).cpu_notes.len(), 1);
     }
 
     #[test]

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Containers that have no more than what their children are guaranteed. A parent without a share of its own has the sum of its children's,
+//! and no weight any more: a small guarantee for one child takes from the parent, and from the other children, what they had by weight.
+
+use std::collections::HashMap;
+
+use fief_policy::{Container, Cpu, Policy, as_percent};
+
+use crate::priorities::some_of;
+
+/// A sentence for each of them that had something to lose, with what to write.
+pub fn squeezed(policy: &Policy) -> Vec<String> {
+    let mut children: HashMap<&str, Vec<&Container>> = HashMap::new();
+    for container in &policy.containers {
+        if let Some(parent) = container.parent() {
+            children.entry(parent).or_default().push(container);
+        }
+    }
+    let told = |parent: &Container| of_parent(parent, children.get(parent.path.as_str())?);
+    policy.containers.iter().filter_map(told).collect()
+}
+
+fn of_parent(parent: &Container, children: &[&Container]) -> Option<String> {
+    let Container { path, cpu, .. } = parent;
+    let guaranteed: u64 = children.iter().map(|child| u64::from(child.cpu.share_ppm)).sum();
+    if guaranteed == 0 || guaranteed != u64::from(cpu.share_ppm) {
+        return None;
+    }
+    let others: Vec<&str> =
+        children.iter().filter(|child| child.cpu.share_ppm == 0).map(|child| child.path.as_str()).collect();
+    let mut lost = Vec::new();
+    if !others.is_empty() {
+        // they are not starved (rest_of() of bpf/sched/order.h)
+        lost.push(format!("a hundredth of that is for {} and threads of its own", some_of(&others)));
+    }
+    if cpu.weight != Cpu::default().weight {
+        lost.push(format!("its cpu.weight = {} divides nothing", cpu.weight));
+    }
+    let has = as_percent(guaranteed);
+    (!lost.is_empty()).then(|| {
+        format!(
+            "{path} has {has} while others want the CPU, the sum of its children's shares: {}; write a cpu.share of {path} above {has}, for \
+             all below it together",
+            lost.join(", and ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(containers: &str) -> Vec<String> {
+        let text = format!("version = 1\n{containers}");
+        squeezed(&fief_policy::parse(&text, "policy").unwrap_or_else(|errors| panic!("{errors}")))
+    }
+
+    #[test]
+    fn a_parent_that_lost_its_weight_to_a_childs_share_is_told() {
+        let web = |web: &str, gold: &str| {
+            told(&format!(
+                "[container.web]\n{web}\n[container.\"web/gold\"]\n{gold}\n[container.\"web/tin\"]\n[container.other]\n"
+            ))
+        };
+        let tail = "write a cpu.share of web above 10%, for all below it together";
+        let begin = "web has 10% while others want the CPU, the sum of its children's shares: a hundredth of that is for web/tin and \
+                     threads of its own";
+        assert_eq!(web("", "cpu.share = \"10%\""), [format!("{begin}; {tail}")]);
+        let weighted = format!("{begin}, and its cpu.weight = 300 divides nothing; {tail}");
+        assert_eq!(web("cpu.weight = 300", "cpu.share = \"10%\""), [weighted]);
+        // it would be the same if the operator had added them up
+        assert_eq!(web("cpu.share = \"10%\"", "cpu.share = \"10%\"").len(), 1);
+        assert_eq!(web("cpu.share = \"50%\"", "cpu.share = \"10%\""), [""; 0]);
+        assert_eq!(web("cpu.weight = 300", ""), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_is_lost_where_each_child_has_a_share() {
+        let all = |shop: &str| {
+            told(&format!(
+                "[container.shop]\n{shop}\n[container.\"shop/a\"]\ncpu.share = \"30%\"\n[container.\"shop/b/c\"]\ncpu.share = \"5%\"\n"
+            ))
+        };
+        assert_eq!(all(""), [""; 0]);
+        let weighted = all("cpu.weight = 7");
+        let lost = "children's shares: its cpu.weight = 7 divides nothing; ";
+        assert!(weighted.len() == 1 && weighted[0].contains(lost), "{weighted:?}");
+    }
+}
