@@ -36,6 +36,7 @@ mod guard;
 mod handshake;
 mod heirs;
 mod homes;
+mod least;
 mod links;
 mod listening;
 mod lrp;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::groups::{GroupsView, Hierarchy, beyond_groups};
 use crate::squeezed::squeezed;
 use crate::tree::Tree;
-use crate::{Fief, others_limits, wire};
+use crate::{Fief, least, others_limits, wire};
 
 /// Who holds shares, weights and limits of the CPU now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,10 @@ pub struct CombinedView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enforcer {
     /// Fief's scheduler.
-    Scheduler,
+    Scheduler {
+        /// What of the policy it cannot hold, a sentence each.
+        beyond: Vec<String>,
+    },
     /// Cgroups, for whole processes.
     Groups {
         /// Their hierarchy.
@@ -78,7 +81,7 @@ impl Enforcer {
         Some(match policy.schedule {
             Schedule::Off => Self::Nobody("schedule is \"off\"; write schedule = \"auto\"".to_owned()),
             Schedule::Auto => match schedule::here() {
-                Ok(()) => Self::Scheduler,
+                Ok(()) => Self::Scheduler { beyond: least::below_least(policy) },
                 Err(e) => Self::after(policy, e),
             },
             Schedule::Cgroup => match schedule::foreign() {
@@ -112,7 +115,7 @@ impl Enforcer {
     /// What machines call it.
     pub fn word(&self) -> Option<&'static str> {
         match self {
-            Self::Scheduler => Some(SCHEDULER),
+            Self::Scheduler { .. } => Some(SCHEDULER),
             Self::Groups { hierarchy, .. } => Some(hierarchy.word()),
             Self::Nobody(_) => None,
         }
@@ -214,7 +217,8 @@ impl Fief {
         notes: &mut Vec<String>,
     ) -> Result<()> {
         let mut enforcer = Enforcer::of(policy).filter(|_| policy.wants_enforcer());
-        if enforcer == Some(Enforcer::Scheduler) {
+        if let Some(Enforcer::Scheduler { beyond }) = &mut enforcer {
+            let beyond = std::mem::take(beyond);
             if let Ok(Scheduler::Ejected(why)) = schedule::state(self.pins()) {
                 notes.push(format!("the kernel had taken the scheduler out ({why}); it is turned on again"));
             }
@@ -226,6 +230,7 @@ impl Fief {
                     }
                     order::keep(self.pins(), order_numbers(policy, slot))?;
                     self.remove_groups()?;
+                    notes.extend(beyond);
                     notes.extend(others_limits::note());
                     notes.extend(squeezed(policy));
                     return Ok(());
@@ -234,7 +239,8 @@ impl Fief {
             }
         }
         schedule::remove(self.pins())?;
-        let not = |why: String| format!("shares, weights, limits and priorities of the CPU are kept and not enforced: {why}");
+        let not =
+            |why: String| format!("shares, weights, limits and priorities of the CPU are kept and not enforced: {why}");
         match enforcer {
             Some(Enforcer::Groups { hierarchy, why, beyond }) => {
                 let why = why.map_or_else(String::new, |why| format!(" ({why})"));
@@ -256,7 +262,7 @@ impl Fief {
                 return Ok(());
             }
             Some(Enforcer::Nobody(why)) => notes.push(not(why)),
-            Some(Enforcer::Scheduler) | None => {}
+            Some(Enforcer::Scheduler { .. }) | None => {}
         }
         self.remove_groups()
     }

@@ -185,6 +185,27 @@ fn shares_hold_at_two_levels_and_interior_threads_count_as_a_child() {
     assert_near(&percents(&mut machine, &ids, 20 * SECOND), &[35.0, 15.0, 10.0, 30.0, 10.0], 0.1);
 }
 
+/// Each CPU is charged at its own tick, and what more than 100 periods would have to pay off is forgiven: crates/fief-control/src/least.rs.
+#[test]
+fn a_limit_holds_down_to_a_tick_of_each_cpu_in_a_hundred_periods() {
+    for cpus in [1, 4, 32] {
+        let percent = |threads: u32, limit_ppm: u32| {
+            let mut machine = Machine::new();
+            let id = machine.container(ROOT, Given { limit_ppm, ..Given::default() });
+            for _ in 0..threads {
+                machine.wait(id);
+            }
+            machine.run_on(cpus, 60 * SECOND, SLICE);
+            machine.used_ns(id) as f64 * 100.0 / (f64::from(cpus) * (60 * SECOND) as f64)
+        };
+        let least = 2000;
+        assert_near(&[percent(cpus, 2 * least), percent(cpus, least)], &[0.4, 0.2], 0.02);
+        assert_near(&[percent(cpus, least / 2), percent(cpus, least / 20)], &[0.2, 0.2], 0.02);
+        // of one CPU
+        assert_near(&[percent(1, least / cpus)], &[0.2 / f64::from(cpus)], 0.02 / f64::from(cpus));
+    }
+}
+
 #[test]
 fn a_limit_holds_alone_and_under_load_and_the_others_have_the_rest() {
     let mut machine = Machine::new();

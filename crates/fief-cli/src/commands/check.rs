@@ -67,8 +67,8 @@ impl<'a> Valid<'a> {
     fn of(file: &'a str, policy: &'a Policy, enforcer: Option<&'a Enforcer>) -> Self {
         let (not, beyond) = match enforcer {
             Some(Enforcer::Nobody(why)) => (Some(why.as_str()), &[][..]),
-            Some(Enforcer::Groups { beyond, .. }) => (None, beyond.as_slice()),
-            Some(Enforcer::Scheduler) | None => (None, &[][..]),
+            Some(Enforcer::Scheduler { beyond } | Enforcer::Groups { beyond, .. }) => (None, beyond.as_slice()),
+            None => (None, &[][..]),
         };
         let by = enforcer.and_then(Enforcer::word);
         Self {
@@ -145,7 +145,7 @@ fn programs(policy: &Policy) -> String {
 /// What priorities do not order, though nothing is wrong with them.
 fn unordered(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
     match enforcer {
-        Some(Enforcer::Scheduler | Enforcer::Groups { .. }) => None,
+        Some(Enforcer::Scheduler { .. } | Enforcer::Groups { .. }) => None,
         Some(Enforcer::Nobody(_)) | None => classes_alone(policy),
     }
 }
@@ -153,8 +153,9 @@ fn unordered(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
 /// Who holds which attribute of the CPU.
 fn held(enforcer: &Enforcer) -> String {
     match enforcer {
-        Enforcer::Scheduler => {
-            "SHARE, LIMIT, WEIGHT and PRIORITY will be enforced by Fief's scheduler (sched_ext)\n".to_owned()
+        Enforcer::Scheduler { beyond } => {
+            let begin = "SHARE, LIMIT, WEIGHT and PRIORITY will be enforced by Fief's scheduler (sched_ext)\n";
+            begin.to_owned() + &not_held(beyond)
         }
         Enforcer::Nobody(why) => {
             format!("SHARE, LIMIT, WEIGHT and PRIORITY of threads are kept and not enforced here: {}\n", printable(why))
@@ -169,10 +170,13 @@ fn held(enforcer: &Enforcer) -> String {
                 page.push_str(&format!("  {attribute} by {file}\n"));
             }
             page.push_str("  cpu.priority: 0 by cpu.idle, others only in the weight\n");
-            beyond.iter().for_each(|what| page.push_str(&format!("not enforced: {}\n", printable(what))));
-            page
+            page + &not_held(beyond)
         }
     }
+}
+
+fn not_held(beyond: &[String]) -> String {
+    beyond.iter().map(|what| format!("not enforced: {}\n", printable(what))).collect()
 }
 
 /// Says something that waits for a later version.
@@ -233,6 +237,11 @@ mod tests {
         accept = "after"
     "#;
 
+    /// It holds all of it.
+    fn scheduler() -> Enforcer {
+        Enforcer::Scheduler { beyond: Vec::new() }
+    }
+
     #[test]
     fn where_programs_go_is_told_container_by_container() {
         let text = "version = 1\n[container.shop]\nprograms = \"shop/cgi\"\n[container.\"shop/cgi\"]\n";
@@ -261,7 +270,7 @@ mod tests {
     fn a_policy_is_explained_container_by_container_and_rule_by_rule() {
         let policy = fief_policy::parse(SHOP, "shop.toml").expect("a policy without errors");
         assert_eq!(
-            meaning("shop.toml", &policy, Some(&Enforcer::Scheduler)),
+            meaning("shop.toml", &policy, Some(&scheduler())),
             "\
 shop.toml: no errors; 3 containers, 1 listener
 
@@ -286,9 +295,9 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
     fn a_share_of_a_child_that_takes_its_parents_weight_is_told() {
         let text = "version = 1\n[container.\"web/gold\"]\ncpu.share = \"10%\"\n[container.\"web/tin\"]\n";
         let policy = fief_policy::parse(text, "p").expect("a policy without errors");
-        let said = meaning("p", &policy, Some(&Enforcer::Scheduler));
+        let said = meaning("p", &policy, Some(&scheduler()));
         assert!(said.contains("\nnote: web has 10% while others want the CPU,"), "{said}");
-        assert_eq!(Valid::of("p", &policy, Some(&Enforcer::Scheduler)).cpu_notes.len(), 1);
+        assert_eq!(Valid::of("p", &policy, Some(&scheduler())).cpu_notes.len(), 1);
     }
 
     #[test]
@@ -301,7 +310,7 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
                     cpu.share, a cpu.limit or a cpu.weight other than 100 for that)\n";
         assert!(said.contains(line), "{said}");
         assert_eq!(Valid::of("p", &policy, None).cpu_notes.len(), 1);
-        assert!(!meaning("p", &policy, Some(&Enforcer::Scheduler)).contains("among threads"));
+        assert!(!meaning("p", &policy, Some(&scheduler())).contains("among threads"));
         // that of no class can order threads alone
         let batch = "version = 1\n[container.batch]\ncpu.priority = 0\n";
         let policy = fief_policy::parse(batch, "p").expect("a policy without errors");
@@ -330,6 +339,10 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
             assert!(said.contains(line), "{said}");
         }
         assert_eq!(Valid::of("p", &policy, Some(&groups)).cpu_enforced_by, Some("cgroup-v1"));
+        let scheduler = Enforcer::Scheduler { beyond: vec!["shop: so little".into()] };
+        let said = meaning("p", &policy, Some(&scheduler));
+        assert!(said.contains(" by Fief's scheduler (sched_ext)\nnot enforced: shop: so little\n"), "{said}");
+        assert_eq!(Valid::of("p", &policy, Some(&scheduler)).cpu_beyond, ["shop: so little"]);
         assert!(!meaning("p", &policy, None).contains("enforced"));
         let off = fief_policy::parse(&text.replace("auto", "off"), "p").expect("a policy without errors");
         let said = meaning("p", &off, Enforcer::of(&off).as_ref());
