@@ -75,6 +75,17 @@ impl Hierarchy {
         }
     }
 
+    /// The one that has the limit.
+    pub(crate) fn limit_file(&self) -> &'static str {
+        let [.., (_, file)] = self.files();
+        file
+    }
+
+    /// Whether a group has one.
+    pub(crate) fn is_limited(&self, folder: &Path) -> bool {
+        self.quota(folder).is_some()
+    }
+
     /// Whether the groups below have the files.
     pub(super) fn is_enabled(&self, folder: &Path) -> bool {
         match self.version {
