@@ -42,6 +42,13 @@ pub fn set_thread_nice(tid: i32, nice: Option<i32>) -> io::Result<()> {
     }
 }
 
+/// Whether a thread is of the kernel's classes for real time or deadlines, which come before all others; not one that has ended.
+pub fn is_real_time(tid: i32) -> bool {
+    // SAFETY: no pointers are passed.
+    let told = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) } as c_int;
+    [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&(told & !libc::SCHED_RESET_ON_FORK))
+}
+
 /// A descriptor of a process.
 pub fn open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
@@ -334,6 +341,23 @@ mod tests {
             child.wait().expect("it ends");
             assert!(has_ended(pid));
         }
+    }
+
+    #[test]
+    fn a_thread_of_real_time_is_told_from_others() {
+        let own = nix::unistd::gettid().as_raw();
+        let become_of = |policy: c_int, sched_priority: c_int| {
+            let parameter = libc::sched_param { sched_priority };
+            // SAFETY: the kernel reads the parameter, which lives until the call returns.
+            unsafe { libc::sched_setscheduler(own, policy, &raw const parameter) == 0 }
+        };
+        assert!(!is_real_time(own));
+        if !become_of(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) {
+            return; // others than root may not, nor who is in a cgroup of version 1 without time for it
+        }
+        let told = is_real_time(own);
+        assert!(become_of(libc::SCHED_OTHER, 0));
+        assert!(told && !is_real_time(own) && !is_real_time(i32::MAX));
     }
 
     #[test]

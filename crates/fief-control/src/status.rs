@@ -3,6 +3,7 @@
 //! the way. It is all read at the moment of the question; no process watches.
 
 mod listeners;
+mod real_time;
 mod unguarded;
 mod unheld;
 mod unserved;
@@ -114,6 +115,7 @@ impl Fief {
         problems.extend(
             policy.map(|policy| unserved::find(policy, &here.listeners, &kernel, &snapshot)).unwrap_or_default(),
         );
+        problems.extend(policy.map(|policy| real_time::find(policy, &snapshot)).unwrap_or_default());
         let of_orders = policy.map(|policy| self.orders(policy, names.slot(), &snapshot.scheduler));
         let (orders, of_orders) = of_orders.transpose()?.unwrap_or_default();
         problems.extend(of_orders);
