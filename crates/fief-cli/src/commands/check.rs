@@ -170,6 +170,7 @@ fn held(enforcer: &Enforcer) -> String {
                 page.push_str(&format!("  {attribute} by {file}\n"));
             }
             page.push_str("  cpu.priority: 0 by cpu.idle, others only in the weight\n");
+            page.push_str("  not for threads that bind to another container than their process's, nor for receive work\n");
             page + &not_held(beyond)
         }
     }
@@ -334,6 +335,7 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
             "SHARE, LIMIT and WEIGHT of whole processes will be enforced by cgroup v1 (/sys/fs/cgroup/cpu): this kernel has no \
              sched_ext\n",
             "  cpu.limit by cpu.cfs_quota_us\n",
+            "  not for threads that bind to another container than their process's, nor for receive work\n",
             "not enforced: shop: half of it\n",
         ] {
             assert!(said.contains(line), "{said}");

@@ -10,8 +10,13 @@ use crate::plan::common_parent;
 
 /// A sentence each; nothing, if cgroups hold all of it for processes. `cpus`: of the machine.
 pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {
-    let mut said: Vec<String> =
-        policy.listeners.iter().filter_map(|listener| within_a_process(policy, listener)).collect();
+    let (mut said, mut within) = (Vec::new(), BTreeSet::new());
+    for listener in &policy.listeners {
+        let classes = classes_within(listener);
+        said.extend(within_a_process(policy, listener, &classes));
+        within.extend(classes);
+    }
+    let ordering: BTreeSet<&str> = policy.prioritised_classes().map(|class| class.path.as_str()).collect();
     let least = Quota::least_ppm(cpus);
     for container in &policy.containers {
         let Container { path, cpu, .. } = container;
@@ -24,22 +29,35 @@ pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {
         if cpu.policy != CpuPolicy::Fair {
             said.push(format!("{path}: cgroups have no cpu.policy = \"{}\" among threads", cpu.policy.name()));
         }
-        if cpu.priority != Cpu::default().priority && cpu.priority != 0 && divides_siblings(policy, container) {
+        // a class that has no group was named above
+        if within.contains(path.as_str()) {
+            continue;
+        }
+        // where there are also the processes that nobody manages
+        let is_top = container.parent().is_none();
+        let is_given = cpu.priority != Cpu::default().priority;
+        if cpu.priority == 0 && is_top {
             said.push(format!(
-                "{path}: cgroups have no strict order, so cpu.priority = {} {}; it orders accepting and serving as ever",
-                cpu.priority,
-                match cpu.share_ppm {
-                    0 => "counts in its weight as the nice value of a process would",
-                    _ => "changes nothing beside its cpu.share",
-                }
+                "{path}: cpu.idle is among containers, so cpu.priority = 0 does not wait for processes that nobody manages"
             ));
+        } else if cpu.priority != 0 && is_given && (is_top || divides_siblings(policy, container)) {
+            let counts = match cpu.share_ppm {
+                0 => "counts in its weight as the nice value of a process would",
+                _ => "changes nothing beside its cpu.share",
+            };
+            let serves = match ordering.contains(path.as_str()) {
+                true => "; it orders accepting and serving as ever",
+                false => "",
+            };
+            let priority = cpu.priority;
+            said.push(format!("{path}: cgroups have no strict order, so cpu.priority = {priority} {counts}{serves}"));
         }
     }
     said
 }
 
 /// Classes that one server works for: its threads change the container, and stay in their group.
-fn within_a_process(policy: &Policy, listener: &Listener) -> Option<String> {
+fn classes_within(listener: &Listener) -> BTreeSet<&str> {
     let clients: BTreeSet<&str> = listener.clients.iter().map(|client| client.container.as_str()).collect();
     let mut classes: BTreeSet<&str> =
         listener.requests.iter().filter_map(|request| request.container.as_deref()).collect();
@@ -53,7 +71,11 @@ fn within_a_process(policy: &Policy, listener: &Listener) -> Option<String> {
             classes.remove(home);
         }
     }
-    let held: Vec<String> = classes.into_iter().filter_map(|class| named(policy.container(class)?)).collect();
+    classes
+}
+
+fn within_a_process(policy: &Policy, listener: &Listener, classes: &BTreeSet<&str>) -> Option<String> {
+    let held: Vec<String> = classes.iter().filter_map(|class| named(policy.container(class)?)).collect();
     (!held.is_empty()).then(|| {
         let remedy = match listener.serve {
             Serve::CopiesPerClass => "sort clients by address to give each class a copy",
@@ -71,7 +93,10 @@ fn within_a_process(policy: &Policy, listener: &Listener) -> Option<String> {
 /// What it says of the CPU that is not the default.
 fn named(container: &Container) -> Option<String> {
     let Container { path, cpu, .. } = container;
-    let named: Vec<_> = cpu.given().collect();
+    let mut named: Vec<_> = cpu.given().collect();
+    if cpu.priority != Cpu::default().priority {
+        named.push("cpu.priority");
+    }
     (!named.is_empty()).then(|| format!("{path}: {}", named.join(", ")))
 }
 
@@ -105,6 +130,31 @@ mod tests {
         assert!(found[0].contains("listener web:"), "{found:?}");
         assert!(found[0].contains("shop/gold: cpu.share; shop/tin: cpu.limit; copies"), "{found:?}");
         assert_eq!(said(SHARES, "copies = \"per-class\""), [""; 0]);
+    }
+
+    #[test]
+    fn a_priority_of_a_class_within_one_process_is_named_once() {
+        let containers =
+            "[container.\"shop/gold\"]\ncpu.priority = 200\n[container.\"shop/tin\"]\ncpu.priority = 0\n";
+        let found = said(containers, "");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("shop/gold: cpu.priority; shop/tin: cpu.priority; copies"), "{found:?}");
+    }
+
+    #[test]
+    fn a_priority_at_the_top_has_no_order_beside_what_nobody_manages() {
+        let shop = "[container.\"shop/gold\"]\n[container.\"shop/tin\"]\n";
+        let found = said(&format!("{shop}[container.batch]\ncpu.priority = 200\n"), "");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("batch: cgroups have no strict order"), "{found:?}");
+        assert!(!found[0].contains("accepting"), "it is no class: {found:?}");
+        let idle = said(&format!("{shop}[container.batch]\ncpu.priority = 0\n"), "");
+        assert!(idle.len() == 1 && idle[0].starts_with("batch: cpu.idle is among containers"), "{idle:?}");
+        let below = said(&format!("{shop}[container.\"batch/night\"]\ncpu.priority = 0\n"), "");
+        assert_eq!(below, [""; 0], "its siblings are all that it waits for");
+        // beside siblings of the same priority there is nothing to order
+        let alike = "[container.\"shop/gold\"]\ncpu.priority = 200\n[container.\"shop/tin\"]\ncpu.priority = 200\n";
+        assert_eq!(said(alike, "copies = \"per-class\""), [""; 0]);
     }
 
     #[test]
