@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * epoll_wait: what the kernel tells goes through events_order.
+ */
+#define _GNU_SOURCE
+#include "events.h"
+#include "fronts.h"
+#include "real.h"
+#include "sets.h"
+
+#include <errno.h>
+#include <time.h>
+
+/*
+ * Whether something is held, and how many events to ask for at most. From now on nothing is, if another thread waits too: either
+ * that thread, when it puts its events in order, sees that the set is shared, or this one sees what it held.
+ */
+static bool waiter_note(struct events *set, int *most)
+{
+	bool held;
+
+	pthread_mutex_lock(&set->lock);
+	if (set->waited && !pthread_equal(set->waiter, pthread_self()))
+		set->shared = true;
+	set->waiter = pthread_self();
+	set->waited = true;
+	held = set->held_count;
+	*most = set->many_again ? FETCH_AGAIN : FETCH;
+	pthread_mutex_unlock(&set->lock);
+	return held;
+}
+
+/* The time that is left of `timeout` since `start`; NULL waits for ever. */
+static const struct timespec *left(const struct timespec *timeout, const struct timespec *start, struct timespec *rest)
+{
+	struct timespec now;
+
+	if (!timeout)
+		return NULL;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	rest->tv_sec = timeout->tv_sec - (now.tv_sec - start->tv_sec);
+	rest->tv_nsec = timeout->tv_nsec - (now.tv_nsec - start->tv_nsec);
+	for (; rest->tv_nsec < 0; rest->tv_nsec += 1000000000)
+		rest->tv_sec--;
+	for (; rest->tv_nsec >= 1000000000; rest->tv_nsec -= 1000000000)
+		rest->tv_sec++;
+	if (rest->tv_sec < 0)
+		*rest = (struct timespec){};
+	return rest;
+}
+
+static int kernel_wait(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
+		       const sigset_t *mask)
+{
+	if (!timeout)
+		return real()->epoll_pwait(fd, events, room, -1, mask);
+	if (!timeout->tv_sec && !timeout->tv_nsec)
+		return real()->epoll_pwait(fd, events, room, 0, mask);
+	return real()->epoll_pwait2(fd, events, room, timeout, mask);
+}
+
+static void fronts_refresh(struct events *set)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	if (now.tv_sec == set->refreshed)
+		return;
+	set->refreshed = now.tv_sec;
+	for (int i = 0;; i++) {
+		struct front *front = NULL;
+		bool more;
+		int fd = -1;
+
+		pthread_mutex_lock(&set->lock);
+		more = i < set->registered_count;
+		if (more) {
+			front = registered_at(set, i)->front;
+			fd = registered_at(set, i)->fd;
+		}
+		pthread_mutex_unlock(&set->lock);
+		if (front)
+			front_refresh(front, fd); /* takes the lock itself */
+		if (!more)
+			return;
+	}
+}
+
+static int wait_in_order(struct events *set, struct epoll_event *out, int room, const struct timespec *timeout,
+			 const sigset_t *mask)
+{
+	static const struct timespec at_once;
+	struct epoll_event fresh[FETCH];
+	struct timespec start = {}, rest;
+
+	for (bool again = false;; again = true) {
+		int most, count, ready;
+		bool held = waiter_note(set, &most);
+
+		if (held && timeout && !again)
+			clock_gettime(CLOCK_MONOTONIC, &start);
+		most = room < most ? room : most;
+		fronts_refresh(set);
+		count = kernel_wait(set->fd, fresh, most,
+				    held ? &at_once : (again ? left(timeout, &start, &rest) : timeout), mask);
+		if (count < 0 && !held)
+			return -1;
+		pthread_mutex_lock(&set->lock);
+		ready = events_order(set, fresh, count < 0 ? 0 : count, out, room);
+		pthread_mutex_unlock(&set->lock);
+		/*
+		 * Nothing: the time is over, or all that was held had become void, or all that was told is of fronts that
+		 * have left. Who waits for ever is not told of nothing.
+		 */
+		if (ready || (!held && (timeout || count <= 0)))
+			return ready;
+	}
+}
+
+PUBLIC int epoll_pwait2(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
+			const sigset_t *mask)
+{
+	struct events *set = set_of(fd);
+
+	if (!set || room <= 0 || !events)
+		return real()->epoll_pwait2(fd, events, room, timeout, mask);
+	return wait_in_order(set, events, room, timeout, mask);
+}
+
+PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int room, int timeout, const sigset_t *mask)
+{
+	struct timespec time = {timeout / 1000, timeout % 1000 * 1000000};
+	struct events *set = set_of(fd);
+
+	if (!set || room <= 0 || !events)
+		return real()->epoll_pwait(fd, events, room, timeout, mask);
+	return wait_in_order(set, events, room, timeout < 0 ? NULL : &time, mask);
+}
+
+PUBLIC int epoll_wait(int fd, struct epoll_event *events, int room, int timeout)
+{
+	return epoll_pwait(fd, events, room, timeout, NULL);
+}
