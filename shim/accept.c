@@ -39,7 +39,7 @@ static int waiter_make(struct front *front)
 	struct descriptor *d;
 	int fd;
 
-	fd = epoll_create1(EPOLL_CLOEXEC);
+	fd = real()->epoll_create1(EPOLL_CLOEXEC);
 	d = descriptor_at(fd);
 	if (!d)
 		return fd;

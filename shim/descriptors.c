@@ -30,22 +30,10 @@ static void forked(void)
 {
 	own_process = getpid();
 	fronts_forked();
-	if (atomic_load(&front_count))
-		events_forked();
+	events_forked();
 }
 
 /* ---- close ---- */
-
-bool front_remember(struct front *front, int events)
-{
-	for (int i = 0; i < front->set_count; i++)
-		if (front->sets[i] == events)
-			return true;
-	if (front->set_count == SETS_PER_FRONT)
-		return false;
-	front->sets[front->set_count++] = events;
-	return true;
-}
 
 void front_close_queues(struct front *front)
 {
@@ -57,12 +45,7 @@ void front_close_queues(struct front *front)
 static void close_front(struct front *front, int fd)
 {
 	fronts_lock();
-	for (int i = 0; i < front->set_count; i++) {
-		struct descriptor *d = descriptor_at(front->sets[i]);
-
-		if (d && d->kind == EVENTS)
-			events_forget_front(d->set, fd, true);
-	}
+	events_forget_front(fd);
 	fronts_unlock();
 	if (--front->names) {
 		/* the queue that stands for the front itself goes on under another name */
@@ -151,7 +134,7 @@ PUBLIC int fclose(FILE *file)
 
 PUBLIC int close_range(unsigned first, unsigned last, int flags)
 {
-	if (!(flags & CLOSE_RANGE_CLOEXEC) && atomic_load(&front_count)) {
+	if (!(flags & CLOSE_RANGE_CLOEXEC) && first < (unsigned)descriptors_used()) {
 		bool own = in_own_process();
 
 		for (unsigned fd = first; fd <= last && fd < (unsigned)descriptors_used(); fd++)
@@ -182,7 +165,7 @@ static void duplicate(int fd, int copy)
 		to->pending = 0;
 		to->events = -1;
 	} else if (from->kind == EVENTS) {
-		from->set->shared = true; /* it has two names now, and its set only one */
+		events_duplicate(fd, copy);
 	}
 }
 

@@ -7,13 +7,14 @@
 #include "events.h"
 #include "fronts.h"
 
-/* The set that a front was added to, so that its class listeners leave it when the front is closed. False: no room. */
-bool front_remember(struct front *front, int events);
+/* An epoll descriptor is closed. */
 void events_forget(int fd);
+/* It has one name more. */
+void events_duplicate(int fd, int copy);
 void events_share(int fd);
 void events_forked(void);
-/* The front leaves the set; `closed`: since its descriptor is. */
-void events_forget_front(struct events *set, int fd, bool closed);
+/* A name of a front is closed. Under fronts_lock(). */
+void events_forget_front(int fd);
 
 /* A queue comes to a front that is in sets already, or leaves it: EPOLL_CTL_ADD or EPOLL_CTL_DEL. */
 void events_tell_queue(struct front *front, int operation, int queue);

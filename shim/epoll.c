@@ -36,11 +36,9 @@ static void queue_control(struct events *set, int operation, int at, uint32_t ma
 
 void events_tell_queue(struct front *front, int operation, int queue)
 {
-	for (int i = 0; i < front->set_count; i++) {
-		struct events *set = set_of(front->sets[i]);
-
+	for (struct events *set = sets; set; set = set->next) {
 		/* a child takes nothing out of its parent's set */
-		if (!set || (operation == EPOLL_CTL_DEL && set->owner != own_process))
+		if (operation == EPOLL_CTL_DEL && set->owner != own_process)
 			continue;
 		pthread_mutex_lock(&set->lock);
 		for (int at = 0; at < set->registered_count; at++) {
@@ -77,11 +75,11 @@ static int front_place(struct events *set)
 
 static void front_add(struct events *set, struct front *front, int fd, const struct epoll_event *event)
 {
-	int at = front_remember(front, set->fd) ? front_place(set) : -1;
+	int at = front_place(set);
 
 	if (at < 0) {
-		front_close_queues(
-		    front); /* nobody would hear of their connections; the front's own queue takes them */
+		/* nobody would hear of their connections; the front's own queue takes them */
+		front_close_queues(front);
 		return;
 	}
 	*registered_at(set, at) =
@@ -91,19 +89,26 @@ static void front_add(struct events *set, struct front *front, int fd, const str
 	queue_control(set, EPOLL_CTL_ADD, at, event->events);
 }
 
-void events_forget_front(struct events *set, int fd, bool closed)
+/* `tell`: the kernel. */
+static void front_leaves(struct events *set, int fd, bool tell)
 {
 	int at;
 
 	pthread_mutex_lock(&set->lock);
 	at = position(set, fd);
 	if (at >= 0) {
-		/* a child that closes what it inherited takes nothing out of its parent's set */
-		if (!closed || set->owner == own_process)
+		if (tell)
 			queue_control(set, EPOLL_CTL_DEL, at, 0);
 		registered_at(set, at)->front = NULL;
 	}
 	pthread_mutex_unlock(&set->lock);
+}
+
+void events_forget_front(int fd)
+{
+	/* a child that closes what it inherited takes nothing out of its parent's set */
+	for (struct events *set = sets; set; set = set->next)
+		front_leaves(set, fd, set->owner == own_process);
 }
 
 static void front_control(int events, int operation, struct front *front, int fd, const struct epoll_event *event)
@@ -114,7 +119,7 @@ static void front_control(int events, int operation, struct front *front, int fd
 	if (!set)
 		return;
 	if (operation == EPOLL_CTL_DEL) {
-		events_forget_front(set, fd, false);
+		front_leaves(set, fd, true);
 		return;
 	}
 	if (operation == EPOLL_CTL_ADD)
@@ -138,7 +143,7 @@ static void connection_note(struct events *set, int operation, struct descriptor
 			    const struct epoll_event *event)
 {
 	d->pending = 0; /* the kernel looks again, and tells what is still so */
-	d->events = operation == EPOLL_CTL_DEL ? -1 : set->fd;
+	d->events = operation == EPOLL_CTL_DEL ? -1 : set->id;
 	if (operation == EPOLL_CTL_DEL)
 		return;
 	d->mask = event->events;
@@ -183,12 +188,12 @@ PUBLIC int epoll_ctl(int events, int operation, int fd, struct epoll_event *even
 		return connection_control(events, operation, d, fd, event);
 	result = real()->epoll_ctl(events, operation, fd, event);
 	saved = errno;
-	if (result || !d || d->kind == PLAIN || !served)
+	if (result || !d || d->kind == PLAIN)
 		return result;
-	if (d->kind == FRONT)
+	if (d->kind == EVENTS)
+		events_share(fd); /* also before there is a front: it is added to another one once */
+	else if (d->kind == FRONT && served)
 		front_control(events, operation, d->front, fd, event);
-	else if (d->kind == EVENTS)
-		events_share(fd);
 	errno = saved;
 	return result;
 }

@@ -124,7 +124,7 @@ static atomic_uint *pending_of(struct events *set, const struct held *what)
 		r = what->at < set->registered_count ? registered_at(set, what->at) : NULL;
 		return r && !r->disarmed ? &r->pending[what->queue] : NULL;
 	}
-	return d && d->kind == CONNECTION && d->events == set->fd && d->data == what->data ? &d->pending : NULL;
+	return d && d->kind == CONNECTION && d->events == set->id && d->data == what->data ? &d->pending : NULL;
 }
 
 /* The oldest held event that is still meant, without taking it. */

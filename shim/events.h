@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Event sets: what the shim keeps for an epoll descriptor that a front or a classified connection was added
- * to.
+ * Event sets: what the shim keeps for an epoll instance that a front or a classified connection was added to.
  */
 #pragma once
 
@@ -54,7 +53,10 @@ struct level {
 
 struct events {
 	pthread_mutex_t lock;
-	int fd;
+	struct events *next;
+	int id;	     /* no other set of this process ever has it */
+	int names;   /* descriptors of this process that mean it; of who holds fronts_lock(), as `next` */
+	int fd;	     /* one of them */
 	pid_t owner; /* the process that made it; a child shares what the kernel keeps of it */
 	pthread_t waiter;
 	bool waited;

@@ -19,12 +19,10 @@
 #define MAX_DESCRIPTORS (1 << 20) /* those above are the server's own business */
 
 /* One more queue than classes: the front's own, which is not classified. */
-#define MAX_QUEUES     (FIEF_MAX_CLASSES + 1)
+#define MAX_QUEUES   (FIEF_MAX_CLASSES + 1)
 
-#define OWN_QUEUE      0 /* of each front */
-#define OWN_PRIORITY   100
-
-#define SETS_PER_FRONT 256
+#define OWN_QUEUE    0 /* of each front */
+#define OWN_PRIORITY 100
 
 /*
  * What tells a class listener of the shim from the own listening socket of a copy of a server for one class: the signal of the open
@@ -46,8 +44,6 @@ struct front {
 	int listener;	  /* index in the policy */
 	atomic_int count; /* of queues; those that are there stay where they are */
 	atomic_int names; /* descriptors of this process that mean it */
-	int set_count;
-	int sets[SETS_PER_FRONT]; /* event descriptors it was added to; of who holds fronts_lock() */
 	atomic_bool blocking;
 	atomic_int waiter;		 /* event descriptor over the queues, for blocking accept(); -1: none yet */
 	_Atomic pid_t waiter_owner;	 /* after fork() it is another's */
@@ -74,7 +70,7 @@ enum kind {
 	PLAIN,
 	FRONT,
 	CONNECTION,
-	EVENTS,
+	EVENTS, /* epoll descriptor */
 	QUEUE,	/* class listener: the server does not know it, but may close all that it did not open */
 	WAITER, /* what blocking accept() waits with */
 };
@@ -83,14 +79,13 @@ enum kind {
 struct descriptor {
 	_Atomic uint8_t kind;
 	atomic_uint priority;  /* connection: of its class */
-	atomic_int events;     /* connection: the event descriptor that it was last added to */
+	atomic_int events;     /* connection: the set that it was last added to; epoll descriptor: who made it */
 	atomic_uint mask;      /* connection: what was asked for there */
 	atomic_uint pending;   /* connection: events that wait in user space */
 	_Atomic uint64_t data; /* connection: what its events bear */
-	union {
-		struct front *_Atomic front;
-		struct events *_Atomic set;
-	};
+	/* no union: a thread that has read the kind may find that the number means something else by now */
+	struct front *_Atomic front;
+	struct events *_Atomic set; /* epoll descriptor; NULL: it has none yet */
 };
 
 extern struct descriptor descriptors[MAX_DESCRIPTORS];

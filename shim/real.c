@@ -27,6 +27,8 @@ static void resolve(void)
 	    {"dup3", &table.dup3},
 	    {"fcntl", &table.fcntl},
 	    {"ioctl", &table.ioctl},
+	    {"epoll_create", &table.epoll_create},
+	    {"epoll_create1", &table.epoll_create1},
 	    {"epoll_ctl", &table.epoll_ctl},
 	    {"epoll_pwait", &table.epoll_pwait},
 	    {"epoll_pwait2", &table.epoll_pwait2},

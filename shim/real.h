@@ -25,6 +25,8 @@ struct real {
 	int (*dup3)(int, int, int);
 	int (*fcntl)(int, int, ...);
 	int (*ioctl)(int, unsigned long, ...);
+	int (*epoll_create)(int);
+	int (*epoll_create1)(int);
 	int (*epoll_ctl)(int, int, int, struct epoll_event *);
 	int (*epoll_pwait)(int, struct epoll_event *, int, int, const sigset_t *);
 	int (*epoll_pwait2)(int, struct epoll_event *, int, const struct timespec *, const sigset_t *);

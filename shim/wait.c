@@ -86,7 +86,7 @@ static void fronts_refresh(struct events *set)
 	}
 }
 
-static int wait_in_order(struct events *set, struct epoll_event *out, int room, const struct timespec *timeout,
+static int wait_in_order(int fd, struct events *set, struct epoll_event *out, int room, const struct timespec *timeout,
 			 const sigset_t *mask)
 {
 	static const struct timespec at_once;
@@ -101,8 +101,8 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 			clock_gettime(CLOCK_MONOTONIC, &start);
 		most = room < most ? room : most;
 		fronts_refresh(set);
-		count = kernel_wait(set->fd, fresh, most,
-				    held ? &at_once : (again ? left(timeout, &start, &rest) : timeout), mask);
+		count = kernel_wait(fd, fresh, most, held ? &at_once : (again ? left(timeout, &start, &rest) : timeout),
+				    mask);
 		if (count < 0 && !held)
 			return -1;
 		pthread_mutex_lock(&set->lock);
@@ -117,24 +117,30 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 	}
 }
 
+/* An instance may have a set before there is a front: it was copied. */
+static struct events *ordered(int fd)
+{
+	return atomic_load_explicit(&front_count, memory_order_relaxed) ? set_of(fd) : NULL;
+}
+
 PUBLIC int epoll_pwait2(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
 			const sigset_t *mask)
 {
-	struct events *set = set_of(fd);
+	struct events *set = ordered(fd);
 
 	if (!set || room <= 0 || !events)
 		return real()->epoll_pwait2(fd, events, room, timeout, mask);
-	return wait_in_order(set, events, room, timeout, mask);
+	return wait_in_order(fd, set, events, room, timeout, mask);
 }
 
 PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int room, int timeout, const sigset_t *mask)
 {
 	struct timespec time = {timeout / 1000, timeout % 1000 * 1000000};
-	struct events *set = set_of(fd);
+	struct events *set = ordered(fd);
 
 	if (!set || room <= 0 || !events)
 		return real()->epoll_pwait(fd, events, room, timeout, mask);
-	return wait_in_order(set, events, room, timeout < 0 ? NULL : &time, mask);
+	return wait_in_order(fd, set, events, room, timeout < 0 ? NULL : &time, mask);
 }
 
 PUBLIC int epoll_wait(int fd, struct epoll_event *events, int room, int timeout)

@@ -75,7 +75,7 @@ static struct events *set_with_front(uint32_t mask)
 	front.queues[OWN_QUEUE] = (struct queue){.fd = FRONT_FD, .priority = 100};
 	front.queues[1] = (struct queue){.fd = 1, .priority = HIGH};
 	front.queues[2] = (struct queue){.fd = 2, .priority = LOW};
-	set->fd = EPOLL_FD;
+	set->fd = set->id = EPOLL_FD;
 	set->registered_count = 1;
 	set->registered[0] = calloc(FRONT_CHUNK, sizeof(struct registered));
 	*registered_at(set, 0) = (struct registered){.front = &front, .fd = FRONT_FD, .mask = mask, .data = FRONT_WORD};
@@ -85,7 +85,7 @@ static struct events *set_with_front(uint32_t mask)
 static void connection(struct events *set, int fd, uint32_t priority, uint32_t mask)
 {
 	descriptors[fd] =
-	    (struct descriptor){.kind = CONNECTION, .priority = priority, .events = set->fd, .mask = mask, .data = fd};
+	    (struct descriptor){.kind = CONNECTION, .priority = priority, .events = set->id, .mask = mask, .data = fd};
 	events_hint(set, fd, fd);
 }
 

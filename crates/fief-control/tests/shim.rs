@@ -34,6 +34,11 @@ fn threads_and_processes_that_wait_on_one_set_never_hang() {
     make("waiters");
 }
 
+#[test]
+fn an_epoll_instance_or_listening_socket_is_one_under_all_its_descriptors() {
+    make("names");
+}
+
 /// Under the sanitizer for threads too, as those that wait.
 #[test]
 fn threads_that_accept_wait_and_close_at_once_leave_no_client_unheard() {
