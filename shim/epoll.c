@@ -113,13 +113,14 @@ void events_forget_front(int fd)
 
 static void front_control(int events, int operation, struct front *front, int fd, const struct epoll_event *event)
 {
-	struct events *set = set_new(events);
+	struct events *set = set_enter_new(events);
 	int at;
 
 	if (!set)
 		return;
 	if (operation == EPOLL_CTL_DEL) {
 		front_leaves(set, fd, true);
+		set_leave(set);
 		return;
 	}
 	if (operation == EPOLL_CTL_ADD)
@@ -136,6 +137,7 @@ static void front_control(int events, int operation, struct front *front, int fd
 	pthread_mutex_unlock(&set->lock);
 	if (operation == EPOLL_CTL_ADD)
 		fronts_unlock();
+	set_leave(set);
 }
 
 /* The kernel has taken it. Under the lock of the set. */
@@ -157,7 +159,7 @@ static void connection_note(struct events *set, int operation, struct descriptor
  */
 static int connection_control(int events, int operation, struct descriptor *d, int fd, struct epoll_event *event)
 {
-	struct events *set = set_of(events);
+	struct events *set = set_enter(events);
 	int result, saved;
 
 	if (set)
@@ -166,14 +168,16 @@ static int connection_control(int events, int operation, struct descriptor *d, i
 	saved = errno;
 	if (!set && !result) {
 		/* that it is a set only the kernel knew; nothing of it is held yet */
-		set = set_new(events);
+		set = set_enter_new(events);
 		if (set)
 			pthread_mutex_lock(&set->lock);
 	}
 	if (set && !result)
 		connection_note(set, operation, d, fd, event);
-	if (set)
+	if (set) {
 		pthread_mutex_unlock(&set->lock);
+		set_leave(set);
+	}
 	errno = saved;
 	return result;
 }

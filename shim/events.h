@@ -52,12 +52,14 @@ struct level {
 };
 
 struct events {
+	/* these stay when the set has ended; its memory is the next one's (sets.c) */
 	pthread_mutex_t lock;
 	struct events *next;
-	int id;	     /* no other set of this process ever has it */
-	int names;   /* descriptors of this process that mean it; of who holds fronts_lock(), as `next` */
-	int fd;	     /* one of them */
-	pid_t owner; /* the process that made it; a child shares what the kernel keeps of it */
+	atomic_int users; /* threads that wait for it or change it */
+	int id;		  /* no other set of this process ever has it */
+	int names;	  /* descriptors of this process that mean it; of who holds fronts_lock(), as `next` */
+	int fd;		  /* one of them */
+	pid_t owner;	  /* the process that made it; a child shares what the kernel keeps of it */
 	pthread_t waiter;
 	bool waited;
 	/* several threads wait, or somebody polls the descriptor itself: nothing may be held back */

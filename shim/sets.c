@@ -7,6 +7,9 @@
  * waits by the original.
  * How: epoll_create() is noted, so a copy of an instance is known for one before there is a set. All names share one set, which ends
  * with the last of them.
+ * A thread may wait for an instance that another one closes, or be about to. So the memory of a set is never given back, but is the
+ * next set's once it has no name and no user. Who has become a user looks again whether the descriptor means this set still. A
+ * thread that is cancelled while it waits leaves a set that is not used again.
  * Limits: an instance that was made or copied past the C library, or came from another process, has a set under the names that a
  * front or a classified connection was added by, and no other name is told of class listeners.
  */
@@ -15,17 +18,69 @@
 #include "descriptors.h"
 #include "real.h"
 
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct events *sets;
 static int last_id; /* of who holds fronts_lock() */
 
-struct events *set_of(int fd)
+static struct events *set_of(int fd)
 {
 	struct descriptor *d = descriptor_at(fd);
 
 	return d && d->kind == EVENTS ? d->set : NULL;
+}
+
+void set_leave(struct events *set)
+{
+	atomic_fetch_sub(&set->users, 1);
+}
+
+struct events *set_enter(int fd)
+{
+	struct events *set;
+
+	while ((set = set_of(fd))) {
+		atomic_fetch_add(&set->users, 1);
+		if (set_of(fd) == set)
+			break;
+		set_leave(set);
+	}
+	return set;
+}
+
+/* Of one that has ended; users may come and find out. */
+static void set_clear(struct events *set)
+{
+	const size_t kept = offsetof(struct events, id);
+
+	for (int i = 0; i < set->level_count; i++)
+		free(set->levels[i].held);
+	for (int i = 0; i < FRONT_CHUNKS && set->registered[i]; i++)
+		free(set->registered[i]);
+	memset((char *)set + kept, 0, sizeof(*set) - kept);
+}
+
+/* An empty one. Under fronts_lock(). */
+static struct events *set_take(void)
+{
+	struct events *set;
+
+	for (set = sets; set && (set->names || atomic_load(&set->users)); set = set->next)
+		;
+	if (set) {
+		set_clear(set);
+		return set;
+	}
+	set = calloc(1, sizeof(*set));
+	if (!set)
+		return NULL;
+	pthread_mutex_init(&set->lock, NULL);
+	set->next = sets;
+	sets = set;
+	return set;
 }
 
 static void set_name(struct events *set, int fd)
@@ -43,49 +98,33 @@ static struct events *set_make(int fd)
 
 	if (set || !d)
 		return set;
-	set = calloc(1, sizeof(*set));
+	set = set_take();
 	if (!set)
 		return NULL;
-	pthread_mutex_init(&set->lock, NULL);
 	set->id = ++last_id;
 	set->fd = fd;
 	set->owner = d->kind == EVENTS ? d->events : own_process;
-	set->next = sets;
-	sets = set;
 	set_name(set, fd);
 	return set;
 }
 
-struct events *set_new(int fd)
+struct events *set_enter_new(int fd)
 {
-	struct events *set = set_of(fd);
+	struct events *set = set_enter(fd);
 
 	if (set)
 		return set;
 	fronts_lock();
 	set = set_make(fd);
+	if (set)
+		atomic_fetch_add(&set->users, 1);
 	fronts_unlock();
 	return set;
 }
 
-static void set_free(struct events *set)
-{
-	struct events **at = &sets;
-
-	while (*at != set)
-		at = &(*at)->next;
-	*at = set->next;
-	for (int i = 0; i < set->level_count; i++)
-		free(set->levels[i].held);
-	for (int i = 0; i < FRONT_CHUNKS && set->registered[i]; i++)
-		free(set->registered[i]);
-	pthread_mutex_destroy(&set->lock);
-	free(set);
-}
-
 static int any_name(const struct events *set)
 {
-	for (int fd = 0; fd < descriptors_used(); fd++)
+	for (int fd = 0; set->names && fd < descriptors_used(); fd++)
 		if (set_of(fd) == set)
 			return fd;
 	return -1;
@@ -101,11 +140,10 @@ static void unname(int fd)
 	if (!set)
 		return;
 	pthread_mutex_lock(&set->lock);
-	if (--set->names && set->fd == fd)
+	set->names--;
+	if (set->fd == fd)
 		set->fd = any_name(set);
 	pthread_mutex_unlock(&set->lock);
-	if (!set->names)
-		set_free(set);
 }
 
 void events_forget(int fd)
@@ -136,6 +174,7 @@ void events_forked(void)
 {
 	for (struct events *set = sets; set; set = set->next) {
 		pthread_mutex_init(&set->lock, NULL);
+		set->users = 0; /* so are those */
 		set->shared = true;
 	}
 }
@@ -143,10 +182,12 @@ void events_forked(void)
 /* Somebody waits for the event descriptor itself, who cannot see what is held. */
 void events_share(int fd)
 {
-	struct events *set = set_new(fd);
+	struct events *set = set_enter_new(fd);
 
-	if (set)
-		set->shared = true;
+	if (!set)
+		return;
+	set->shared = true;
+	set_leave(set);
 }
 
 /* ---- epoll_create ---- */

@@ -9,7 +9,8 @@
 /* All of them; of who holds fronts_lock(). */
 extern struct events *sets;
 
-/* The set of an epoll descriptor; NULL: it has none. */
-struct events *set_of(int fd);
+/* The set of an epoll descriptor, which stays what it is until set_leave(); NULL: it has none. */
+struct events *set_enter(int fd);
 /* The same, which is made if there is none yet; NULL: there is no memory. */
-struct events *set_new(int fd);
+struct events *set_enter_new(int fd);
+void set_leave(struct events *set);

@@ -118,29 +118,37 @@ static int wait_in_order(int fd, struct events *set, struct epoll_event *out, in
 }
 
 /* An instance may have a set before there is a front: it was copied. */
-static struct events *ordered(int fd)
+static struct events *enter_ordered(int fd, const struct epoll_event *events, int room)
 {
-	return atomic_load_explicit(&front_count, memory_order_relaxed) ? set_of(fd) : NULL;
+	if (!atomic_load_explicit(&front_count, memory_order_relaxed) || room <= 0 || !events)
+		return NULL;
+	return set_enter(fd);
 }
 
 PUBLIC int epoll_pwait2(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
 			const sigset_t *mask)
 {
-	struct events *set = ordered(fd);
+	struct events *set = enter_ordered(fd, events, room);
+	int ready;
 
-	if (!set || room <= 0 || !events)
+	if (!set)
 		return real()->epoll_pwait2(fd, events, room, timeout, mask);
-	return wait_in_order(fd, set, events, room, timeout, mask);
+	ready = wait_in_order(fd, set, events, room, timeout, mask);
+	set_leave(set);
+	return ready;
 }
 
 PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int room, int timeout, const sigset_t *mask)
 {
 	struct timespec time = {timeout / 1000, timeout % 1000 * 1000000};
-	struct events *set = ordered(fd);
+	struct events *set = enter_ordered(fd, events, room);
+	int ready;
 
-	if (!set || room <= 0 || !events)
+	if (!set)
 		return real()->epoll_pwait(fd, events, room, timeout, mask);
-	return wait_in_order(fd, set, events, room, timeout < 0 ? NULL : &time, mask);
+	ready = wait_in_order(fd, set, events, room, timeout < 0 ? NULL : &time, mask);
+	set_leave(set);
+	return ready;
 }
 
 PUBLIC int epoll_wait(int fd, struct epoll_event *events, int room, int timeout)

@@ -179,7 +179,7 @@ static void an_instance_is_one(bool copied_before, int added_by, int closed, int
 	serves(names[!closed], listening);
 	serves_in_a_child(names[!closed], listening);
 	other = epoll_create1(EPOLL_CLOEXEC); /* has the number of the one that was closed */
-	CHECK(!set_of(other) && sets_named() == 1);
+	CHECK(!set_enter(other) && sets_named() == 1);
 	close(other);
 	watch(names[!closed], EPOLL_CTL_DEL, listening);
 	watch(names[!closed], EPOLL_CTL_ADD, listening);
@@ -233,6 +233,52 @@ static void a_copy_takes_the_place_of_another_instance(void)
 	close(listening);
 }
 
+static int next_instance;
+
+/* Another thread closes the instance, and uses another one, between the kernel's part of epoll_wait() and the shim's. */
+static int wait_and_lose(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
+			 const sigset_t *mask)
+{
+	struct shim_real *kernel = (struct shim_real *)real();
+	int result = shim_real()->epoll_pwait2(fd, events, room, timeout, mask);
+
+	kernel->epoll_pwait2 = shim_real()->epoll_pwait2;
+	CHECK(!close(fd) && !sets_named());
+	next_instance = epoll_create1(EPOLL_CLOEXEC);
+	watch(next_instance, EPOLL_CTL_ADD, listening);
+	return result;
+}
+
+static int sets_in_memory(void)
+{
+	int count = 0;
+
+	for (struct events *set = sets; set; set = set->next)
+		count++;
+	return count;
+}
+
+static void who_waits_for_an_instance_that_is_closed_is_told(void)
+{
+	struct shim_real *kernel = (struct shim_real *)real();
+	int most = sets_in_memory() + 2;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	for (int class = 0; class <= CLASSES; class ++) {
+		int set = epoll_create1(EPOLL_CLOEXEC), client = client_of(class);
+
+		watch(set, EPOLL_CTL_ADD, listening);
+		kernel->epoll_pwait2 = wait_and_lose;
+		is_told(set);
+		accepts(listening, client);
+		serves(next_instance, listening);
+		close(next_instance);
+		CHECK(sets_in_memory() <= most);
+	}
+	close(listening);
+}
+
 int main(void)
 {
 	if (!own_namespace())
@@ -241,5 +287,6 @@ int main(void)
 	an_instance_that_was_copied_before_the_server_listened_is_one();
 	an_instance_tells_the_same_by_all_its_names();
 	a_copy_takes_the_place_of_another_instance();
+	who_waits_for_an_instance_that_is_closed_is_told();
 	return 0;
 }
