@@ -318,3 +318,28 @@ int events_order(struct events *set, const struct epoll_event *fresh, int count,
 	set->many_again = again > FETCH_AGAIN / 2;
 	return turn.done;
 }
+
+int events_unmark(struct events *set, struct epoll_event *events, int count)
+{
+	struct turn turn;
+
+	turn.set = set;
+	turn.out = events; /* never ahead of what is read */
+	turn.done = 0;
+	for (int i = 0; i < count; i++) {
+		struct epoll_event event = events[i];
+		struct registered *r;
+		int at = 0, queue = 0;
+
+		if (!is_mark(event.data.u64)) {
+			events[turn.done++] = event;
+			if (set)
+				own_told(set, event.data.u64);
+			continue;
+		}
+		r = set ? marked(set, event.data.u64, &at, &queue) : NULL;
+		if (r && !r->disarmed)
+			hand_out(&turn, &(struct held){.fd = -1, .at = at, .queue = queue}, event.events);
+	}
+	return turn.done;
+}

@@ -92,3 +92,6 @@ void events_hint(struct events *set, uint64_t data, int fd);
  * one, if anything is left that is not void.
  */
 int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out, int room);
+
+/* Puts nothing in order: only the server's own words are in `events` then. NULL: no set is known. How many are left. */
+int events_unmark(struct events *set, struct epoll_event *events, int count);

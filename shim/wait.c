@@ -117,6 +117,44 @@ static int wait_in_order(int fd, struct events *set, struct epoll_event *out, in
 	}
 }
 
+/* ---- where nothing is put in order ---- */
+
+/*
+ * A thread may wait already when the first front is added, or by a name of the instance that is not known here: the kernel tells it of
+ * class listeners all the same. How many of `told` events are left.
+ */
+static int unmark(int fd, struct epoll_event *events, int told)
+{
+	struct events *set;
+
+	if (told <= 0 || !atomic_load_explicit(&front_count, memory_order_relaxed))
+		return told;
+	set = set_enter(fd);
+	if (!set)
+		return events_unmark(NULL, events, told);
+	pthread_mutex_lock(&set->lock);
+	told = events_unmark(set, events, told);
+	pthread_mutex_unlock(&set->lock);
+	set_leave(set);
+	return told;
+}
+
+/*
+ * Whether to wait again, since all that the kernel told was of class listeners that are not heard here. It goes on telling until
+ * somebody else accepts: who asks again at once would keep a CPU busy.
+ */
+static bool waits_again(int told, int left, const struct timespec *timeout)
+{
+	static const struct timespec aside = {.tv_nsec = 1000000};
+
+	if (told <= 0 || left || (timeout && !timeout->tv_sec && !timeout->tv_nsec))
+		return false;
+	nanosleep(&aside, NULL);
+	return !timeout;
+}
+
+/* ---- the functions ---- */
+
 /* An instance may have a set before there is a front: it was copied. */
 static struct events *enter_ordered(int fd, const struct epoll_event *events, int room)
 {
@@ -128,26 +166,38 @@ static struct events *enter_ordered(int fd, const struct epoll_event *events, in
 PUBLIC int epoll_pwait2(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
 			const sigset_t *mask)
 {
-	struct events *set = enter_ordered(fd, events, room);
-	int ready;
+	int told, ready;
 
-	if (!set)
-		return real()->epoll_pwait2(fd, events, room, timeout, mask);
-	ready = wait_in_order(fd, set, events, room, timeout, mask);
-	set_leave(set);
+	do {
+		struct events *set = enter_ordered(fd, events, room);
+
+		if (set) {
+			ready = wait_in_order(fd, set, events, room, timeout, mask);
+			set_leave(set);
+			return ready;
+		}
+		told = real()->epoll_pwait2(fd, events, room, timeout, mask);
+		ready = unmark(fd, events, told);
+	} while (waits_again(told, ready, timeout));
 	return ready;
 }
 
 PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int room, int timeout, const sigset_t *mask)
 {
-	struct timespec time = {timeout / 1000, timeout % 1000 * 1000000};
-	struct events *set = enter_ordered(fd, events, room);
-	int ready;
+	const struct timespec time = {timeout / 1000, timeout % 1000 * 1000000}, *limit = timeout < 0 ? NULL : &time;
+	int told, ready;
 
-	if (!set)
-		return real()->epoll_pwait(fd, events, room, timeout, mask);
-	ready = wait_in_order(fd, set, events, room, timeout < 0 ? NULL : &time, mask);
-	set_leave(set);
+	do {
+		struct events *set = enter_ordered(fd, events, room);
+
+		if (set) {
+			ready = wait_in_order(fd, set, events, room, limit, mask);
+			set_leave(set);
+			return ready;
+		}
+		told = real()->epoll_pwait(fd, events, room, timeout, mask);
+		ready = unmark(fd, events, told);
+	} while (waits_again(told, ready, limit));
 	return ready;
 }
 

@@ -279,6 +279,91 @@ static void who_waits_for_an_instance_that_is_closed_is_told(void)
 	close(listening);
 }
 
+/* ---- who is not known to wait ---- */
+
+static int late_client;
+
+/* The listening socket is added, and has a client, once the shim has seen that there is no set. */
+static int wait_before_the_front(int fd, struct epoll_event *events, int room, int timeout, const sigset_t *mask)
+{
+	((struct shim_real *)real())->epoll_pwait = shim_real()->epoll_pwait;
+	watch(fd, EPOLL_CTL_ADD, listening);
+	late_client = client_of(0);
+	return shim_real()->epoll_pwait(fd, events, room, timeout, mask);
+}
+
+static void who_waited_before_the_first_front_is_told_of_its_classes(void)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	((struct shim_real *)real())->epoll_pwait = wait_before_the_front;
+	CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u64 == WORD);
+	accepts(listening, late_client);
+	serves(set, listening);
+	close(set);
+	close(listening);
+}
+
+static void by_a_name_that_is_not_known_no_word_of_the_shim_is_told(void)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), copy = syscall(SYS_dup, set), client;
+	struct epoll_event event;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	watch(set, EPOLL_CTL_ADD, listening);
+	client = client_of(0);
+	CHECK(!epoll_wait(copy, &event, 1, 0) && !epoll_wait(copy, &event, 1, 1));
+	accepts(listening, client);
+	client = client_of(CLASSES);
+	is_told(copy);
+	accepts(listening, client);
+	syscall(SYS_close, copy);
+	close(set);
+	close(listening);
+}
+
+static atomic_int changing; /* an instance that comes and goes */
+static atomic_bool ends;
+
+static void *wait_for_what_changes(void *unused)
+{
+	struct epoll_event event;
+
+	while (!atomic_load(&ends))
+		if (epoll_wait(atomic_load(&changing), &event, 1, 0) > 0)
+			CHECK(event.data.u64 == WORD);
+	return unused;
+}
+
+static void whenever_an_instance_comes_and_goes_the_servers_own_word_is_told(void)
+{
+	enum { ROUNDS = 2000 };
+	pthread_t threads[2];
+	int client;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	client = client_of(0);
+	atomic_store(&changing, epoll_create1(EPOLL_CLOEXEC));
+	for (int i = 0; i < 2; i++)
+		CHECK(!pthread_create(&threads[i], NULL, wait_for_what_changes, NULL));
+	for (int round = 0; round < ROUNDS; round++) {
+		watch(changing, EPOLL_CTL_ADD, listening);
+		close(changing);
+		atomic_store(&changing, epoll_create1(EPOLL_CLOEXEC));
+	}
+	atomic_store(&ends, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	accepts(listening, client);
+	close(changing);
+	close(listening);
+}
+
 int main(void)
 {
 	if (!own_namespace())
@@ -288,5 +373,8 @@ int main(void)
 	an_instance_tells_the_same_by_all_its_names();
 	a_copy_takes_the_place_of_another_instance();
 	who_waits_for_an_instance_that_is_closed_is_told();
+	who_waited_before_the_first_front_is_told_of_its_classes();
+	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
+	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();
 	return 0;
 }
