@@ -42,18 +42,28 @@ void front_close_queues(struct front *front)
 			close(front->queues[i].fd);
 }
 
+/* One of several names: the front's own queue goes on under another one. Under fronts_lock(). */
+static void close_name(struct front *front, int fd)
+{
+	events_forget_name(front, fd);
+	for (int i = 0; i < descriptors_used() && front->queues[OWN_QUEUE].fd == fd; i++)
+		if (i != fd && descriptors[i].kind == FRONT && descriptors[i].front == front)
+			front->queues[OWN_QUEUE].fd = i;
+}
+
 static void close_front(struct front *front, int fd)
 {
+	bool last;
+
 	fronts_lock();
-	events_forget_front(fd);
+	last = !--front->names;
+	if (last)
+		events_forget_front(front);
+	else
+		close_name(front, fd);
 	fronts_unlock();
-	if (--front->names) {
-		/* the queue that stands for the front itself goes on under another name */
-		for (int i = 0; i < descriptors_used() && front->queues[OWN_QUEUE].fd == fd; i++)
-			if (i != fd && descriptors[i].kind == FRONT && descriptors[i].front == front)
-				front->queues[OWN_QUEUE].fd = i;
+	if (!last)
 		return;
-	}
 	front_close_queues(front);
 	if (front->waiter >= 0 && front->waiter_owner == own_process)
 		close(front->waiter);

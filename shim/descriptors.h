@@ -13,8 +13,9 @@ void events_forget(int fd);
 void events_duplicate(int fd, int copy);
 void events_share(int fd);
 void events_forked(void);
-/* A name of a front is closed. Under fronts_lock(). */
-void events_forget_front(int fd);
+/* A front is closed: its last name, or one that it may have been added by. Under fronts_lock(). */
+void events_forget_front(const struct front *front);
+void events_forget_name(const struct front *front, int fd);
 
 /* A queue comes to a front that is in sets already, or leaves it: EPOLL_CTL_ADD or EPOLL_CTL_DEL. */
 void events_tell_queue(struct front *front, int operation, int queue);

@@ -13,10 +13,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static int position(struct events *set, int fd)
+/* `fd`: that it was added by; -1: any. */
+static int position(struct events *set, const struct front *front, int fd)
 {
 	for (int i = 0; i < set->registered_count; i++)
-		if (registered_at(set, i)->front && registered_at(set, i)->fd == fd)
+		if (registered_at(set, i)->front == front && (fd < 0 || registered_at(set, i)->fd == fd))
 			return i;
 	return -1;
 }
@@ -89,26 +90,52 @@ static void front_add(struct events *set, struct front *front, int fd, const str
 	queue_control(set, EPOLL_CTL_ADD, at, event->events);
 }
 
-/* `tell`: the kernel. */
-static void front_leaves(struct events *set, int fd, bool tell)
+/*
+ * Under the lock of the set. The kernel has a class listener once in it, also where its front was added by two names: then it is told of
+ * for the other one from now on.
+ */
+static void front_leaves(struct events *set, int at)
 {
-	int at;
+	struct front *front = registered_at(set, at)->front;
+	struct registered *other;
+	bool disarmed;
 
-	pthread_mutex_lock(&set->lock);
-	at = position(set, fd);
-	if (at >= 0) {
-		if (tell)
-			queue_control(set, EPOLL_CTL_DEL, at, 0);
-		registered_at(set, at)->front = NULL;
-	}
-	pthread_mutex_unlock(&set->lock);
+	queue_control(set, EPOLL_CTL_DEL, at, 0);
+	registered_at(set, at)->front = NULL;
+	at = position(set, front, -1);
+	if (at < 0)
+		return;
+	other = registered_at(set, at);
+	disarmed = other->disarmed;
+	queue_control(set, EPOLL_CTL_ADD, at, other->mask);
+	other->disarmed = disarmed;
 }
 
-void events_forget_front(int fd)
+void events_forget_front(const struct front *front)
 {
-	/* a child that closes what it inherited takes nothing out of its parent's set */
-	for (struct events *set = sets; set; set = set->next)
-		front_leaves(set, fd, set->owner == own_process);
+	for (struct events *set = sets; set; set = set->next) {
+		pthread_mutex_lock(&set->lock);
+		for (int at; (at = position(set, front, -1)) >= 0;) {
+			/* a child that closes what it inherited takes nothing out of its parent's set */
+			if (set->owner == own_process)
+				queue_control(set, EPOLL_CTL_DEL, at, 0);
+			registered_at(set, at)->front = NULL;
+		}
+		pthread_mutex_unlock(&set->lock);
+	}
+}
+
+void events_forget_name(const struct front *front, int fd)
+{
+	for (struct events *set = sets; set; set = set->next) {
+		int at;
+
+		pthread_mutex_lock(&set->lock);
+		at = position(set, front, fd);
+		if (at >= 0)
+			registered_at(set, at)->closed = true;
+		pthread_mutex_unlock(&set->lock);
+	}
 }
 
 static void front_control(int events, int operation, struct front *front, int fd, const struct epoll_event *event)
@@ -118,18 +145,17 @@ static void front_control(int events, int operation, struct front *front, int fd
 
 	if (!set)
 		return;
-	if (operation == EPOLL_CTL_DEL) {
-		front_leaves(set, fd, true);
-		set_leave(set);
-		return;
-	}
 	if (operation == EPOLL_CTL_ADD)
 		fronts_lock();
 	pthread_mutex_lock(&set->lock);
-	at = position(set, fd);
-	if (operation == EPOLL_CTL_ADD && at < 0) {
+	at = position(set, front, fd);
+	if (operation == EPOLL_CTL_DEL) {
+		if (at >= 0)
+			front_leaves(set, at);
+	} else if (operation == EPOLL_CTL_ADD && at < 0) {
 		front_add(set, front, fd, event);
 	} else if (at >= 0) {
+		registered_at(set, at)->closed = false; /* the number means it again, as the kernel knows it */
 		registered_at(set, at)->mask = event->events;
 		registered_at(set, at)->data = event->data.u64;
 		queue_control(set, EPOLL_CTL_MOD, at, event->events);

@@ -166,7 +166,8 @@ static void disarm(struct events *set, struct registered *r)
 	struct epoll_event nothing = {.data.u64 = r->data};
 
 	r->disarmed = true;
-	real()->epoll_ctl(set->fd, EPOLL_CTL_MOD, r->fd, &nothing);
+	if (!r->closed)
+		real()->epoll_ctl(set->fd, EPOLL_CTL_MOD, r->fd, &nothing);
 }
 
 static void hand_out(struct turn *turn, const struct held *what, uint32_t events)

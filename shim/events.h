@@ -23,10 +23,11 @@ struct hint {
 	int fd;
 };
 
-/* A front that was added to the set. */
+/* A front that was added to the set; under two names there are two. */
 struct registered {
 	struct front *front;
-	int fd;
+	int fd;	     /* that it was added by */
+	bool closed; /* which means something else now, but the kernel goes on under another name */
 	uint32_t mask;
 	uint64_t data;			 /* what the server wants to see */
 	bool disarmed;			 /* one-shot, and told: nothing of it is until it is asked for again */

@@ -70,17 +70,14 @@ static void fronts_refresh(struct events *set)
 	for (int i = 0;; i++) {
 		struct front *front = NULL;
 		bool more;
-		int fd = -1;
 
 		pthread_mutex_lock(&set->lock);
 		more = i < set->registered_count;
-		if (more) {
+		if (more)
 			front = registered_at(set, i)->front;
-			fd = registered_at(set, i)->fd;
-		}
 		pthread_mutex_unlock(&set->lock);
 		if (front)
-			front_refresh(front, fd); /* takes the lock itself */
+			front_refresh(front, front->queues[OWN_QUEUE].fd); /* takes the lock itself */
 		if (!more)
 			return;
 	}

@@ -43,8 +43,9 @@ static const char *what = "";
 struct listening {
 	int count; /* of names; 0: closed */
 	int names[NAMES];
-	int set; /* that a name of it is in; -1: none */
-	int watched;
+	int set;     /* that it is in; -1: none */
+	int watched; /* the name that it was added by; -1: none, or a closed one */
+	bool left;   /* in the set by a name that was closed, where it stays as long as it has others */
 };
 
 static struct listening fronts[FRONTS];
@@ -142,7 +143,6 @@ static void serve(int at, int class)
 	if (fronts[at].set >= 0) {
 		CHECK(epoll_wait(sets[fronts[at].set], &event, 1, PATIENCE_MS) == 1);
 		CHECK(event.data.u64 == (uint64_t)at);
-		name = fronts[at].watched;
 	}
 	served = accept_soon(name);
 	CHECK(served >= 0);
@@ -180,7 +180,7 @@ static void step_open(void)
 	CHECK(!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
 	CHECK(!bind(fd, (struct sockaddr *)&own, sizeof(own)));
 	CHECK(!listen(fd, 64));
-	fronts[at] = (struct listening){.count = 1, .names = {fd}, .set = -1};
+	fronts[at] = (struct listening){.count = 1, .names = {fd}, .set = -1, .watched = -1};
 }
 
 static void step_duplicate(void)
@@ -228,13 +228,14 @@ static void close_name(int fd)
 	}
 }
 
-/* The kernel keeps a closed name in a set as long as the socket has another one, so it is taken out before. */
 static void unwatch(int at)
 {
-	if (fronts[at].set < 0)
+	if (fronts[at].watched < 0)
 		return;
 	CHECK(!epoll_ctl(sets[fronts[at].set], EPOLL_CTL_DEL, fronts[at].watched, NULL));
-	fronts[at].set = -1;
+	fronts[at].watched = -1;
+	if (!fronts[at].left)
+		fronts[at].set = -1;
 }
 
 static void step_close(void)
@@ -244,12 +245,16 @@ static void step_close(void)
 	if (at < 0)
 		return;
 	which = dice(fronts[at].count);
-	if (fronts[at].count > 1 && fronts[at].watched == fronts[at].names[which])
-		unwatch(at);
+	if (fronts[at].watched == fronts[at].names[which]) {
+		fronts[at].watched = -1;
+		fronts[at].left = true;
+	}
 	close_name(fronts[at].names[which]);
 	fronts[at].names[which] = fronts[at].names[--fronts[at].count];
-	if (!fronts[at].count)
+	if (!fronts[at].count) {
 		fronts[at].set = -1;
+		fronts[at].left = false;
+	}
 }
 
 static void step_listen(void)
@@ -262,19 +267,23 @@ static void step_listen(void)
 
 static void step_watch(void)
 {
-	int at = any_open();
+	int at = any_open(), name;
 
 	if (at < 0)
 		return;
-	if (fronts[at].set >= 0) {
+	if (fronts[at].watched >= 0) {
 		unwatch(at);
 		return;
 	}
 	struct epoll_event event = {.events = EPOLLIN, .data.u64 = at};
 
-	fronts[at].set = dice(SETS);
-	fronts[at].watched = any_name(at);
-	CHECK(!epoll_ctl(sets[fronts[at].set], EPOLL_CTL_ADD, fronts[at].watched, &event));
+	if (!fronts[at].left)
+		fronts[at].set = dice(SETS);
+	name = any_name(at);
+	if (!epoll_ctl(sets[fronts[at].set], EPOLL_CTL_ADD, name, &event))
+		fronts[at].watched = name;
+	else
+		CHECK(fronts[at].left && errno == EEXIST); /* a copy has the number of the closed one */
 }
 
 static void ended_well(pid_t child)
@@ -394,7 +403,7 @@ static void inherit(char *list)
 		int at, fd;
 
 		CHECK(sscanf(word, "%d:%d", &at, &fd) == 2);
-		fronts[at] = (struct listening){.count = fd >= 0, .names = {fd}, .set = -1};
+		fronts[at] = (struct listening){.count = fd >= 0, .names = {fd}, .set = -1, .watched = -1};
 		above[at] = true;
 	}
 }
@@ -409,7 +418,7 @@ int main(int count, char **words)
 	if (!depth && !own_namespace())
 		return LEFT_OUT;
 	for (int i = 0; i < FRONTS; i++)
-		fronts[i].set = -1;
+		fronts[i].set = fronts[i].watched = -1;
 	if (count > 4)
 		inherit(words[4]);
 	bases = descriptors_open();
