@@ -246,12 +246,7 @@ PUBLIC int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
 /* A listening socket of the policy that was inherited: `classes.self` tells which side of the front it is. */
 static bool inherited(int fd, struct fief_classes *classes)
 {
-	int listening = 0;
-	socklen_t size = sizeof(listening);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) || !listening)
-		return false;
-	return front_ask(fd, classes);
+	return is_listening(fd) && front_ask(fd, classes);
 }
 
 /*

@@ -71,6 +71,14 @@ bool front_ask(int fd, struct fief_classes *answer)
 	return answer->listener != FIEF_NO_LISTENER && answer->count <= FIEF_MAX_CLASSES;
 }
 
+bool is_listening(int fd)
+{
+	int listening = 0;
+	socklen_t size = sizeof(listening);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) && listening;
+}
+
 const struct fief_class *find_class(const struct fief_classes *classes, struct fief_ref container)
 {
 	for (uint32_t i = 0; i < classes->count; i++)
@@ -222,7 +230,7 @@ static void open_class(struct front *front, int fd, uint32_t at, const struct fi
 	int place = place_for_queue(front), opened;
 	struct fief_classes own;
 
-	if (place == OWN_QUEUE)
+	if (place == OWN_QUEUE || !is_listening(fd)) /* it may be shut, until the server listens again */
 		return;
 	opened = open_queue(fd, at, backlog);
 	if (opened < 0) {

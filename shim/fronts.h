@@ -118,6 +118,7 @@ void front_name(struct front *front, int fd);
 /* Its classes go on through its own queue. */
 void front_close_queues(struct front *front);
 bool front_ask(int fd, struct fief_classes *answer);
+bool is_listening(int fd);
 /* The class of a container; NULL: there is none. */
 const struct fief_class *find_class(const struct fief_classes *classes, struct fief_ref container);
 void front_read_timeout(struct front *front, int fd);

@@ -181,6 +181,38 @@ PUBLIC int listen(int fd, int backlog)
 	return 0;
 }
 
+/* ---- what stops to listen ---- */
+
+/* The server pauses, as HAProxy does, or stops. The sockets keep their addresses, and listen() brings them back with the front. */
+static void shut_queues(int fd)
+{
+	struct front *front = front_of(fd);
+	int saved = errno;
+
+	for (int i = OWN_QUEUE + 1; front && i < front->count; i++)
+		real()->shutdown(front->queues[i].fd, SHUT_RDWR);
+	errno = saved;
+}
+
+PUBLIC int shutdown(int fd, int how)
+{
+	int result = real()->shutdown(fd, how);
+
+	if (!result && how != SHUT_WR) /* which a listening socket takes no notice of */
+		shut_queues(fd);
+	return result;
+}
+
+/* Without an address it ends what there is: a connection, or that the socket listens. */
+PUBLIC int connect(int fd, const struct sockaddr *address, socklen_t size)
+{
+	int result = real()->connect(fd, address, size);
+
+	if (!result && address->sa_family == AF_UNSPEC)
+		shut_queues(fd);
+	return result;
+}
+
 /* ---- what is set later ---- */
 
 PUBLIC int setsockopt(int fd, int level, int name, const void *value, socklen_t size)

@@ -17,6 +17,8 @@ static void resolve(void)
 		void *at;
 	} symbols[] = {
 	    {"listen", &table.listen},
+	    {"shutdown", &table.shutdown},
+	    {"connect", &table.connect},
 	    {"accept4", &table.accept4},
 	    {"setsockopt", &table.setsockopt},
 	    {"close", &table.close},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Stress: a server that opens, duplicates, closes, hands on and listens again at random, against a model of what it holds.
+ * Stress: a server that opens, duplicates, closes, pauses, hands on and listens again at random, against a model of what it holds.
  *
  *   fief-shim-stress [SEED [STEPS]]
  *
@@ -265,6 +265,31 @@ static void step_listen(void)
 		CHECK(!listen(any_name(at), 32 + dice(32)));
 }
 
+/* The server takes its socket off the network, and puts it back. */
+static void step_pause(void)
+{
+	const struct sockaddr nothing = {.sa_family = AF_UNSPEC};
+	int at = any_open();
+
+	if (at < 0)
+		return;
+	switch (dice(3)) {
+	case 0:
+		CHECK(!shutdown(any_name(at), SHUT_RD));
+		break;
+	case 1:
+		CHECK(!shutdown(any_name(at), SHUT_RDWR));
+		break;
+	default:
+		CHECK(!connect(any_name(at), &nothing, sizeof(nothing)));
+	}
+	for (int class = 0; class <= CLASSES; class ++)
+		CHECK(client_of(at, class) < 0);
+	CHECK(!listen(any_name(at), 64) && !shutdown(any_name(at), SHUT_WR));
+	for (int class = 0; class <= CLASSES; class ++)
+		serve(at, class);
+}
+
 static void step_watch(void)
 {
 	int at = any_open(), name;
@@ -434,11 +459,12 @@ int main(int count, char **words)
 		    {"open", step_open},   {"open", step_open},	    {"duplicate", step_duplicate},
 		    {"close", step_close}, {"listen", step_listen}, {"watch", step_watch},
 		    {"fork", step_fork},   {"spawn", step_spawn},   {"workers", step_workers},
+		    {"pause", step_pause},
 		};
-		unsigned way = dice(10);
+		unsigned way = dice(11);
 
-		what = way < 9 ? ways[way].name : "execute";
-		if (way < 9)
+		what = way < 10 ? ways[way].name : "execute";
+		if (way < 10)
 			ways[way].take();
 		else
 			step_execute("/proc/self/exe");
