@@ -23,12 +23,14 @@ static __always_inline bool assign_class(struct bpf_sk_lookup *ctx, __u32 listen
 
 	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
 		struct bpf_sock *sk = bpf_map_lookup_elem(&class_listeners, &key);
-		long refused;
+		long refused = -1;
 
 		key.turn++;
 		if (!sk)
 			continue;
-		refused = bpf_sk_assign(ctx, sk, 0);
+		/* one that its server has shut stays in the map until it is closed, and would drop the client's packet */
+		if (*(volatile __u32 *)&sk->state == BPF_TCP_LISTEN)
+			refused = bpf_sk_assign(ctx, sk, 0);
 		bpf_sk_release(sk);
 		if (!refused)
 			return true;
