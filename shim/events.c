@@ -17,6 +17,7 @@
 #include "real.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #define QUEUE_BITS 6
@@ -72,6 +73,21 @@ void events_hint(struct events *set, uint64_t data, int fd)
 	*hint_at(set, data) = (struct hint){data, fd};
 }
 
+/* A level-triggered event of this turn. */
+struct passing {
+	struct epoll_event event;
+	struct held what;
+	int level; /* -1: handed out */
+};
+
+struct turn {
+	struct events *set;
+	struct epoll_event *out;
+	int done, most;
+	int passing_count;
+	struct passing passing[FETCH];
+};
+
 /* ---- levels ---- */
 
 static bool better(const struct level *a, const struct level *b)
@@ -79,21 +95,58 @@ static bool better(const struct level *a, const struct level *b)
 	return a->after != b->after ? b->after : a->priority > b->priority;
 }
 
-static int level_of(struct events *set, uint32_t priority, bool after)
+/* Nothing of it is held, nor would be lost with it: no turn was taken from it, and this turn knows nothing of it. */
+static bool is_idle(const struct turn *turn, int number)
 {
-	int i, n = set->level_count;
+	const struct level *level = &turn->set->levels[number];
 
-	for (i = 0; i < n; i++)
-		if (set->levels[i].priority == priority && set->levels[i].after == after)
-			return i;
-	if (n == MAX_LEVELS)
-		return n - 1;
-	set->levels[n] = (struct level){.priority = priority, .after = after};
-	for (i = n; i && better(&set->levels[n], &set->levels[set->ranking[i - 1]]); i--)
-		set->ranking[i] = set->ranking[i - 1];
-	set->ranking[i] = n;
-	set->level_count++;
-	return n;
+	if (level->count || level->passed)
+		return false;
+	for (int i = 0; i < turn->passing_count; i++)
+		if (turn->passing[i].level == number)
+			return false;
+	return true;
+}
+
+/* A number for a new level, which has no place in the ranking yet; -1: all are in use. */
+static int level_take(struct turn *turn)
+{
+	struct events *set = turn->set;
+
+	if (set->level_count < MAX_LEVELS)
+		return set->level_count++;
+	for (int place = 0; place < MAX_LEVELS; place++) {
+		int number = set->ranking[place];
+
+		if (!is_idle(turn, number))
+			continue;
+		memmove(&set->ranking[place], &set->ranking[place + 1], MAX_LEVELS - 1 - place);
+		return number;
+	}
+	return -1;
+}
+
+/* Policies come and go while a server runs, and each may have priorities of its own: a level is another's when it is idle. */
+static int level_of(struct turn *turn, uint32_t priority, bool after)
+{
+	struct events *set = turn->set;
+	int number, place;
+
+	for (number = 0; number < set->level_count; number++)
+		if (set->levels[number].priority == priority && set->levels[number].after == after)
+			return number;
+	number = level_take(turn);
+	if (number < 0)
+		return set->ranking[MAX_LEVELS - 1];
+	set->levels[number].priority = priority;
+	set->levels[number].after = after;
+	for (place = set->level_count - 1; place; place--) {
+		if (!better(&set->levels[number], &set->levels[set->ranking[place - 1]]))
+			break;
+		set->ranking[place] = set->ranking[place - 1];
+	}
+	set->ranking[place] = number;
+	return number;
 }
 
 static void hold(struct events *set, struct level *level, struct held what)
@@ -144,21 +197,6 @@ static struct held *oldest(struct events *set, struct level *level)
 }
 
 /* ---- one turn ---- */
-
-/* A level-triggered event of this turn. */
-struct passing {
-	struct epoll_event event;
-	struct held what;
-	int level; /* -1: handed out */
-};
-
-struct turn {
-	struct events *set;
-	struct epoll_event *out;
-	int done, most;
-	int passing_count;
-	struct passing passing[FETCH];
-};
 
 /* A one-shot front was told of: neither its own queue nor another may be, until the server asks again. */
 static void disarm(struct events *set, struct registered *r)
@@ -216,7 +254,7 @@ static void sort_in(struct turn *turn, const struct epoll_event *event)
 		what.at = at;
 		what.queue = queue;
 		mask = r->mask;
-		level = level_of(set, r->front->queues[queue].priority, r->front->queues[queue].after);
+		level = level_of(turn, r->front->queues[queue].priority, r->front->queues[queue].after);
 	} else {
 		d = hint->data == event->data.u64 ? descriptor_at(hint->fd) : NULL;
 		what.fd = hint->fd;
@@ -226,7 +264,7 @@ static void sort_in(struct turn *turn, const struct epoll_event *event)
 			return;
 		}
 		mask = d->mask;
-		level = level_of(set, d->priority, false);
+		level = level_of(turn, d->priority, false);
 	}
 	if (!(mask & ONCE)) {
 		turn->passing[turn->passing_count++] = (struct passing){*event, what, level};

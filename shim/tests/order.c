@@ -251,6 +251,47 @@ static void several_waiting_threads_get_everything_at_once(void)
 	CHECK(out[0].data.u64 == 11 && out[1].data.u64 == 10);
 }
 
+/* As when policies with other priorities come, one after the other. */
+static void new_priorities_are_put_in_order_however_many_there_were(void)
+{
+	struct events *set = set_with_front(EPOLLIN);
+	struct epoll_event out[8];
+
+	for (uint32_t i = 1; i < 3 * MAX_LEVELS; i++) {
+		connection(set, 10, 10 * i, EPOLLIN);
+		connection(set, 11, 10 * i + 1, i % 2 ? EPOLLIN : EPOLLIN | EPOLLET);
+		connection(set, 12, 10 * i + 2, EPOLLIN | EPOLLET);
+		CHECK(events_order(set, (struct epoll_event[]){told(10), told(11), told(12)}, 3, out, 8) == 1);
+		CHECK(out[0].data.u64 == 12);
+		CHECK(events_order(set, (struct epoll_event[]){told(10), told(11)}, 2, out, 8) == 1);
+		CHECK(out[0].data.u64 == 11);
+		CHECK(events_order(set, (struct epoll_event[]){told(10)}, 1, out, 8) == 1);
+		CHECK(out[0].data.u64 == 10);
+		CHECK(events_order(set, NULL, 0, out, 8) == 0);
+	}
+	CHECK(set->level_count == MAX_LEVELS);
+}
+
+static void what_is_held_keeps_its_place_while_priorities_come_and_go(void)
+{
+	struct events *set = set_with_front(EPOLLIN);
+	struct epoll_event out[8];
+
+	connection(set, 10, 1, EPOLLIN | EPOLLET);
+	connection(set, 11, 2, EPOLLIN | EPOLLET);
+	for (uint32_t i = 0; i < PASSED_OFTEN - 1; i++) {
+		struct epoll_event fresh[] = {told(12), told(13), told(14), told(15), told(11), told(10)};
+
+		for (int k = 0; k < 4; k++) /* more than there are levels, in all */
+			connection(set, 12 + k, 100 + 4 * i + k, EPOLLIN);
+		CHECK(events_order(set, fresh, i ? 4 : 6, out, 8) == 1);
+		CHECK(out[0].data.u64 == 15);
+	}
+	CHECK(set->level_count == MAX_LEVELS);
+	CHECK(events_order(set, NULL, 0, out, 8) == 1 && out[0].data.u64 == 11);
+	CHECK(events_order(set, NULL, 0, out, 8) == 1 && out[0].data.u64 == 10);
+}
+
 static void no_more_than_the_server_has_room_for(void)
 {
 	struct events *set = set_with_front(EPOLLIN);
@@ -280,6 +321,8 @@ int main(void)
 	descriptors_of_the_server_itself_never_wait();
 	a_passed_over_class_of_events_gets_a_turn();
 	several_waiting_threads_get_everything_at_once();
+	new_priorities_are_put_in_order_however_many_there_were();
+	what_is_held_keeps_its_place_while_priorities_come_and_go();
 	no_more_than_the_server_has_room_for();
 	return 0;
 }
