@@ -17,5 +17,7 @@ void events_forked(void);
 void events_forget_front(const struct front *front);
 void events_forget_name(const struct front *front, int fd);
 
-/* A queue comes to a front that is in sets already, or leaves it: EPOLL_CTL_ADD or EPOLL_CTL_DEL. */
+/* Only processes that share its sets hear of the front. Under fronts_lock(). */
+bool events_are_foreign(const struct front *front);
+/* A queue comes to a front that is in sets already, or leaves it: EPOLL_CTL_ADD or EPOLL_CTL_DEL. Under fronts_lock(). */
 void events_tell_queue(struct front *front, int operation, int queue);

@@ -2,7 +2,9 @@
 /*
  * epoll_ctl: the class listeners behind a front are added, changed and removed with it.
  *
- * Limits: a one-shot front in a set that several processes wait on: one does not know that another has armed it again.
+ * Limits: an instance that several processes wait on (a child that inherited it) is kept by each for itself. A front that is in
+ * no other one gets no new class listener in a child: the child would be the only one to accept from it, and the kernel would tell
+ * the others too. What the parent adds later, and what one of them arms again of a one-shot front, the others do not know.
  */
 #define _GNU_SOURCE
 #include "descriptors.h"
@@ -38,8 +40,8 @@ static void queue_control(struct events *set, int operation, int at, uint32_t ma
 void events_tell_queue(struct front *front, int operation, int queue)
 {
 	for (struct events *set = sets; set; set = set->next) {
-		/* a child takes nothing out of its parent's set */
-		if (operation == EPOLL_CTL_DEL && set->owner != own_process)
+		/* a child puts nothing into its parent's set, which the parent would be told of, and takes nothing out */
+		if (!set_is_own(set))
 			continue;
 		pthread_mutex_lock(&set->lock);
 		for (int at = 0; at < set->registered_count; at++) {
@@ -56,6 +58,23 @@ void events_tell_queue(struct front *front, int operation, int queue)
 
 		real()->epoll_ctl(front->waiter, operation, front->queues[queue].fd, &event);
 	}
+}
+
+bool events_are_foreign(const struct front *front)
+{
+	bool foreign = false;
+
+	for (struct events *set = sets; set; set = set->next) {
+		bool in;
+
+		pthread_mutex_lock(&set->lock);
+		in = set->names && position(set, front, -1) >= 0;
+		pthread_mutex_unlock(&set->lock);
+		if (in && set_is_own(set))
+			return false;
+		foreign |= in;
+	}
+	return foreign;
 }
 
 /* A free place for a front; -1: there is none. */
@@ -117,7 +136,7 @@ void events_forget_front(const struct front *front)
 		pthread_mutex_lock(&set->lock);
 		for (int at; (at = position(set, front, -1)) >= 0;) {
 			/* a child that closes what it inherited takes nothing out of its parent's set */
-			if (set->owner == own_process)
+			if (set_is_own(set))
 				queue_control(set, EPOLL_CTL_DEL, at, 0);
 			registered_at(set, at)->front = NULL;
 		}

@@ -249,6 +249,7 @@ static void sort_in(struct turn *turn, const struct epoll_event *event)
 
 	if (is_mark(event->data.u64)) {
 		r = marked(set, event->data.u64, &at, &queue);
+		set->foreign |= !r;
 		if (!r || r->disarmed)
 			return; /* what is still so when it is asked for again, the kernel tells then */
 		what.at = at;
@@ -326,7 +327,7 @@ int events_order(struct events *set, const struct epoll_event *fresh, int count,
 	turn.out = out;
 	turn.done = 0;
 	turn.passing_count = 0;
-
+	set->foreign = false;
 	for (int i = 0; i < count; i++)
 		sort_in(&turn, &fresh[i]);
 	turn.most = set->shared || turn.done + burst > room ? room : turn.done + burst;

@@ -60,11 +60,12 @@ struct events {
 	int id;		  /* no other set of this process ever has it */
 	int names;	  /* descriptors of this process that mean it; of who holds fronts_lock(), as `next` */
 	int fd;		  /* one of them */
-	pid_t owner;	  /* the process that made it; a child shares what the kernel keeps of it */
+	pid_t owner;	  /* the process that made it; a child shares what the kernel keeps of it. As `names` */
 	pthread_t waiter;
 	bool waited;
 	/* several threads wait, or somebody polls the descriptor itself: nothing may be held back */
 	atomic_bool shared;
+	bool foreign;		  /* in the last turn the kernel told of queues that this process does not know */
 	bool many_again;	  /* the last turn left out many that the kernel will tell again */
 	_Atomic time_t refreshed; /* when a waiting thread last looked at the policy, in seconds */
 	int registered_count;

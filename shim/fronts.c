@@ -230,7 +230,9 @@ static void open_class(struct front *front, int fd, uint32_t at, const struct fi
 	int place = place_for_queue(front), opened;
 	struct fief_classes own;
 
-	if (place == OWN_QUEUE || !is_listening(fd)) /* it may be shut, until the server listens again */
+	if (place == OWN_QUEUE || events_are_foreign(front))
+		return;
+	if (!is_listening(fd)) /* it may be shut, until the server listens again */
 		return;
 	opened = open_queue(fd, at, backlog);
 	if (opened < 0) {

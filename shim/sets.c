@@ -18,6 +18,8 @@
 #include "descriptors.h"
 #include "real.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +38,14 @@ static struct events *set_of(int fd)
 void set_leave(struct events *set)
 {
 	atomic_fetch_sub(&set->users, 1);
+}
+
+bool set_is_own(struct events *set)
+{
+	/* a server that goes into the background: the process that made the set ends */
+	if (set->owner != own_process && kill(set->owner, 0) && errno == ESRCH)
+		set->owner = own_process;
+	return set->owner == own_process;
 }
 
 struct events *set_enter(int fd)

@@ -83,6 +83,18 @@ static void fronts_refresh(struct events *set)
 	}
 }
 
+/*
+ * All that the kernel told is of class listeners that are not heard here: of another process with which the instance is shared, or of a
+ * front that has just left. It goes on telling until somebody accepts, and who asks again at once would keep a CPU busy.
+ */
+static void step_aside(const struct timespec *timeout)
+{
+	static const struct timespec aside = {.tv_nsec = 1000000};
+
+	if (!timeout || timeout->tv_sec || timeout->tv_nsec)
+		nanosleep(&aside, NULL);
+}
+
 static int wait_in_order(int fd, struct events *set, struct epoll_event *out, int room, const struct timespec *timeout,
 			 const sigset_t *mask)
 {
@@ -92,7 +104,7 @@ static int wait_in_order(int fd, struct events *set, struct epoll_event *out, in
 
 	for (bool again = false;; again = true) {
 		int most, count, ready;
-		bool held = waiter_note(set, &most);
+		bool held = waiter_note(set, &most), foreign;
 
 		if (held && timeout && !again)
 			clock_gettime(CLOCK_MONOTONIC, &start);
@@ -104,7 +116,10 @@ static int wait_in_order(int fd, struct events *set, struct epoll_event *out, in
 			return -1;
 		pthread_mutex_lock(&set->lock);
 		ready = events_order(set, fresh, count < 0 ? 0 : count, out, room);
+		foreign = set->foreign;
 		pthread_mutex_unlock(&set->lock);
+		if (!ready && foreign && !held)
+			step_aside(timeout);
 		/*
 		 * Nothing: the time is over, or all that was held had become void, or all that was told is of fronts that
 		 * have left. Who waits for ever is not told of nothing.
@@ -136,17 +151,12 @@ static int unmark(int fd, struct epoll_event *events, int told)
 	return told;
 }
 
-/*
- * Whether to wait again, since all that the kernel told was of class listeners that are not heard here. It goes on telling until
- * somebody else accepts: who asks again at once would keep a CPU busy.
- */
+/* Whether to wait again, since all that the kernel told is not heard here. */
 static bool waits_again(int told, int left, const struct timespec *timeout)
 {
-	static const struct timespec aside = {.tv_nsec = 1000000};
-
-	if (told <= 0 || left || (timeout && !timeout->tv_sec && !timeout->tv_nsec))
+	if (told <= 0 || left)
 		return false;
-	nanosleep(&aside, NULL);
+	step_aside(timeout);
 	return !timeout;
 }
 

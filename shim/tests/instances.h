@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Instances: an epoll instance under several names, one that is closed while somebody waits, and who waits unknown to the shim.
+ * Instances: an epoll instance under several names, one that is closed while somebody waits, who waits unknown to the shim, and one
+ * that several processes share.
  *
  * The server is server.h; names.c runs these.
  */
@@ -9,7 +10,10 @@
 #include "server.h"
 #include "../sets.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 static int sets_named(void)
 {
@@ -221,4 +225,93 @@ static void whenever_an_instance_comes_and_goes_the_servers_own_word_is_told(voi
 	accepts(listening, client);
 	close(changing);
 	close(listening);
+}
+
+/* ---- processes that share an instance ---- */
+
+static void look_at_the_policy(void)
+{
+	front_of(listening)->looked = 0;
+	front_refresh(front_of(listening), listening);
+}
+
+/* Until a client comes to the server's own socket; how many class listeners were asked for. */
+static unsigned wait_in_a_child(int set)
+{
+	struct epoll_event event;
+
+	asked_for = 0;
+	look_at_the_policy();
+	CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u64 == WORD);
+	CHECK(accept4(listening, NULL, NULL, SOCK_CLOEXEC) >= 0);
+	return asked_for;
+}
+
+static void a_class_that_comes_later_keeps_no_child_busy(void)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), status = -1, client;
+	struct rusage used;
+	pid_t child;
+
+	what = __func__;
+	atomic_store(&classes_in_force, 1);
+	listening = listen_at(FIRST);
+	watch(set, EPOLL_CTL_ADD, listening);
+	atomic_store(&classes_in_force, CLASSES);
+	child = fork();
+	if (!child) {
+		alarm(60);
+		_exit(wait_in_a_child(set));
+	}
+	look_at_the_policy();
+	CHECK(front_of(listening)->count == CLASSES + 1);
+	client = client_of(CLASSES - 1);
+	poll(NULL, 0, 500); /* all that time the kernel tells the child of it */
+	is_told(set);
+	accepts(listening, client);
+	client = client_of(CLASSES);
+	CHECK(wait4(child, &status, 0, &used) == child && status == 0);
+	CHECK(!used.ru_utime.tv_sec && !used.ru_stime.tv_sec);
+	CHECK(used.ru_utime.tv_usec + used.ru_stime.tv_usec < 250000);
+	close(client);
+	close(set);
+	close(listening);
+}
+
+/* Listens, goes into the background, and has a class more. */
+static void run_in_the_background(int told)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC);
+	char word = 'x';
+	pid_t parent = getpid();
+
+	atomic_store(&classes_in_force, 1);
+	listening = listen_at(FIRST);
+	watch(set, EPOLL_CTL_ADD, listening);
+	if (fork())
+		_exit(0);
+	alarm(60);
+	while (!kill(parent, 0))
+		usleep(1000);
+	atomic_store(&classes_in_force, CLASSES);
+	look_at_the_policy();
+	serves(set, listening);
+	_exit(write(told, &word, 1) != 1);
+}
+
+static void a_server_in_the_background_gets_the_classes_that_come_later(void)
+{
+	int ends[2];
+	pid_t child;
+	char word;
+
+	what = __func__;
+	CHECK(!pipe(ends));
+	child = fork();
+	if (!child)
+		run_in_the_background(ends[1]);
+	ended_well(child);
+	close(ends[1]);
+	CHECK(read(ends[0], &word, 1) == 1);
+	close(ends[0]);
 }

@@ -104,5 +104,7 @@ int main(void)
 	who_waited_before_the_first_front_is_told_of_its_classes();
 	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
 	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();
+	a_class_that_comes_later_keeps_no_child_busy();
+	a_server_in_the_background_gets_the_classes_that_come_later();
 	return 0;
 }
