@@ -110,7 +110,7 @@ static void forget_in(int fd, bool own)
 }
 
 /* Which process it is costs a system call: nobody asks for what means nothing. */
-static void forget(int fd)
+void descriptor_forget(int fd)
 {
 	struct descriptor *d = descriptor_at(fd);
 
@@ -120,14 +120,14 @@ static void forget(int fd)
 
 PUBLIC int close(int fd)
 {
-	forget(fd);
+	descriptor_forget(fd);
 	return real()->close(fd);
 }
 
 PUBLIC int fclose(FILE *file)
 {
 	if (file)
-		forget(fileno(file));
+		descriptor_forget(fileno(file));
 	return real()->fclose(file);
 }
 
@@ -180,7 +180,7 @@ PUBLIC int dup(int fd)
 static void replace(int fd, int copy)
 {
 	if (fd != copy && real()->fcntl(fd, F_GETFD) >= 0)
-		forget(copy);
+		descriptor_forget(copy);
 }
 
 PUBLIC int dup2(int fd, int copy)

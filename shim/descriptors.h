@@ -7,6 +7,8 @@
 #include "events.h"
 #include "fronts.h"
 
+/* Before the number means something else. */
+void descriptor_forget(int fd);
 /* An epoll descriptor is closed. */
 void events_forget(int fd);
 /* It has one name more. */

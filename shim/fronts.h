@@ -137,5 +137,7 @@ void fronts_unlock(void);
 /* In a child of fork(). */
 void fronts_forked(void);
 
+/* Who accepts by one gets no class listeners (listeners.c). */
+bool has_io_uring(void);
 /* A listening socket for one class of the front's address, or -1. */
 int open_queue(int front, uint32_t class, int backlog);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Inherited: listening sockets that a process did not make itself, over fork and exec.
+ * Inherited: listening sockets that a process did not make itself, over fork and exec, or in a message.
  *
  * A program finds its fronts, and the class listeners that were passed on with them (exec.c): the kernel knows which front they
- * belong to.
+ * belong to. Who gets a listening socket from another process (SCM_RIGHTS, as HAProxy does when it replaces itself) gets no class
+ * listeners with it, and does not always listen again. It makes its own ones when it waits, accepts, or sets an option: who only
+ * hands the socket on would not accept from them. As long as the sender has its own, the classes go there.
+ *
+ * Limits: sockets that come by recvmmsg(), pidfd_getfd() or the kernel's own call have their classes once the server listens again.
  */
 #define _GNU_SOURCE
 #include "descriptors.h"
@@ -11,8 +15,10 @@
 #include "turns.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ---- fork ---- */
@@ -70,6 +76,30 @@ static bool adopt(int fd, const struct fief_classes *self)
 	return false;
 }
 
+static uint64_t cookie_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t size = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) ? 0 : cookie;
+}
+
+/* A listening socket under a name that is new here: it may have another one. */
+static void front_found(int fd, int listener)
+{
+	uint64_t cookie = cookie_of(fd);
+
+	for (int i = 0; cookie && i < descriptors_used(); i++) {
+		struct front *front = front_of(i);
+
+		if (!front || i == fd || front->listener != listener || cookie_of(i) != cookie)
+			continue;
+		front_name(front, fd);
+		return;
+	}
+	front_new(fd, listener);
+}
+
 /* Finds the fronts, or what belongs to them; whether there are class listeners. */
 static bool scan(bool fronts)
 {
@@ -86,7 +116,7 @@ static bool scan(bool fronts)
 		if (entry->d_name[0] == '.' || fd == dirfd(folder) || !inherited(fd, &classes))
 			continue;
 		if (fronts && classes.self == FIEF_NO_CLASS && classes.count)
-			front_new(fd, classes.listener);
+			front_found(fd, classes.listener);
 		queues |= classes.self != FIEF_NO_CLASS;
 		/* nobody here would accept from one without a front: its clients go to the server's own socket */
 		if (!fronts && classes.self != FIEF_NO_CLASS && !adopt(fd, &classes) &&
@@ -104,4 +134,40 @@ static __attribute__((constructor)) void start(void)
 	/* what was closed on the way is made again by whoever accepts: a helper that only inherited the listener would not serve it */
 	if (scan(true))
 		scan(false);
+}
+
+/* ---- messages ---- */
+
+static void received(int fd)
+{
+	struct fief_classes classes;
+
+	if (!inherited(fd, &classes) || classes.self != FIEF_NO_CLASS || !classes.count || has_io_uring())
+		return;
+	descriptor_forget(fd); /* what it meant was closed past the C library */
+	if (in_own_process())
+		front_found(fd, classes.listener);
+}
+
+PUBLIC ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+	ssize_t result = real()->recvmsg(fd, message, flags);
+	int saved = errno;
+
+	if (result < 0 || !message->msg_controllen)
+		return result;
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+		size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			int came;
+
+			memcpy(&came, CMSG_DATA(part) + i * sizeof(came), sizeof(came));
+			received(came);
+		}
+	}
+	errno = saved;
+	return result;
 }

@@ -145,7 +145,7 @@ int open_queue(int front, uint32_t class, int backlog)
 	return -1;
 }
 
-static bool has_io_uring(void)
+bool has_io_uring(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
 	struct dirent *entry;
@@ -222,6 +222,9 @@ PUBLIC int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 
 	if (!front || result || level == FIEF_SOL)
 		return result;
+	/* one that the server received: it is about to serve it, and may give up the user that class listeners need */
+	if (front->count == 1)
+		front_refresh(front, fd);
 	if (level == SOL_SOCKET && name == SO_RCVTIMEO)
 		front_read_timeout(front, fd);
 	for (int i = OWN_QUEUE + 1; i < front->count; i++)

@@ -19,6 +19,7 @@ static void resolve(void)
 	    {"listen", &table.listen},
 	    {"shutdown", &table.shutdown},
 	    {"connect", &table.connect},
+	    {"recvmsg", &table.recvmsg},
 	    {"accept4", &table.accept4},
 	    {"setsockopt", &table.setsockopt},
 	    {"close", &table.close},

@@ -17,6 +17,7 @@ struct real {
 	int (*listen)(int, int);
 	int (*shutdown)(int, int);
 	int (*connect)(int, const struct sockaddr *, socklen_t);
+	ssize_t (*recvmsg)(int, struct msghdr *, int);
 	int (*accept4)(int, struct sockaddr *, socklen_t *, int);
 	int (*setsockopt)(int, int, int, const void *, socklen_t);
 	int (*close)(int);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Names: one epoll instance or listening socket under several descriptors. Who waits by any of them is told of every class, by the
- * server's own word, whichever was used before or closed since.
+ * Names: one epoll instance or listening socket under several descriptors, which may come in a message. Who waits by any of them is
+ * told of every class, by the server's own word, whichever was used before or closed since.
  *
  * The server is server.h, and what is of instances is in instances.h. Runs in a network namespace of its own, under the sanitizers of the
  * compiler.
@@ -90,6 +90,104 @@ static void a_one_shot_listening_socket_disarms_nothing_else(void)
 	close(set);
 }
 
+/* ---- in a message ---- */
+
+static void name_send(int to, int name)
+{
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+	char word = 'x';
+	struct iovec words = {&word, 1};
+	struct msghdr message = {
+	    .msg_iov = &words, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+
+	part->cmsg_level = SOL_SOCKET;
+	part->cmsg_type = SCM_RIGHTS;
+	part->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(part), &name, sizeof(int));
+	CHECK(sendmsg(to, &message, 0) == 1);
+}
+
+static int name_receive(int from)
+{
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))];
+	char word;
+	struct iovec words = {&word, 1};
+	struct msghdr message = {
+	    .msg_iov = &words, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
+	int name;
+
+	CHECK(recvmsg(from, &message, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&message));
+	memcpy(&name, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+	return name;
+}
+
+/* From a server that ends then. */
+static int name_from_another_process(void)
+{
+	int ends[2], name;
+	pid_t child;
+
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+	child = fork();
+	if (!child) {
+		name_send(ends[1], listen_at(FIRST));
+		_exit(0);
+	}
+	name = name_receive(ends[0]);
+	ended_well(child);
+	close(ends[0]);
+	close(ends[1]);
+	return name;
+}
+
+static void a_listening_socket_that_came_in_a_message_has_its_classes(void)
+{
+	what = __func__;
+	for (int way = 0; way < 3; way++) {
+		int name = name_from_another_process(), set = epoll_create1(EPOLL_CLOEXEC), one = 1;
+		struct epoll_event event;
+
+		CHECK(front_of(name) && front_of(name)->count == 1); /* who hands it on serves no class */
+		watch(set, EPOLL_CTL_ADD, name);
+		switch (way) {
+		case 0:
+			CHECK(!setsockopt(name, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one)));
+			break;
+		case 1:
+			CHECK(!epoll_wait(set, &event, 1, 0));
+			break;
+		default:
+			CHECK(accept(name, NULL, NULL) < 0 && errno == EAGAIN);
+		}
+		serves(set, name);
+		close(name);
+		close(set);
+		for (int class = 0; class <= CLASSES; class ++)
+			CHECK(client_of(class) < 0);
+	}
+}
+
+static void a_copy_that_came_in_a_message_is_one_more_name(void)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), name = listen_at(FIRST), ends[2], copy;
+
+	what = __func__;
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+	watch(set, EPOLL_CTL_ADD, name);
+	name_send(ends[1], name);
+	copy = name_receive(ends[0]);
+	CHECK(front_of(copy) == front_of(name) && front_of(name)->names == 2);
+	close(name);
+	serves(set, copy);
+	close(copy);
+	for (int class = 0; class <= CLASSES; class ++)
+		CHECK(client_of(class) < 0);
+	close(ends[0]);
+	close(ends[1]);
+	close(set);
+}
+
 int main(void)
 {
 	if (!own_namespace())
@@ -101,6 +199,8 @@ int main(void)
 	who_waits_for_an_instance_that_is_closed_is_told();
 	a_listening_socket_is_heard_of_when_the_name_that_was_added_is_closed();
 	a_one_shot_listening_socket_disarms_nothing_else();
+	a_listening_socket_that_came_in_a_message_has_its_classes();
+	a_copy_that_came_in_a_message_is_one_more_name();
 	who_waited_before_the_first_front_is_told_of_its_classes();
 	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
 	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();

@@ -396,7 +396,7 @@ static void step_workers(void)
 /* A new program takes the listening sockets over, as when a server replaces its binary; then the old one goes on. */
 static void step_execute(const char *program)
 {
-	char numbers[3][16], list[FRONTS * 16] = "";
+	char numbers[3][16], list[FRONTS * NAMES * 16] = "";
 	pid_t child;
 
 	if (depth == DEEPEST)
@@ -407,11 +407,10 @@ static void step_execute(const char *program)
 		return;
 	}
 	for (int i = 0; i < FRONTS; i++) {
-		/* which of several names is the front's the new program cannot know */
-		while (fronts[i].count > 1)
-			close(fronts[i].names[--fronts[i].count]);
-		if (fronts[i].count || above[i])
-			snprintf(list + strlen(list), 16, "%d:%d,", i, fronts[i].count ? fronts[i].names[0] : -1);
+		for (int k = 0; k < fronts[i].count; k++)
+			snprintf(list + strlen(list), 16, "%d:%d,", i, fronts[i].names[k]);
+		if (!fronts[i].count && above[i])
+			snprintf(list + strlen(list), 16, "%d:-1,", i);
 	}
 	snprintf(numbers[0], 16, "%u", seed);
 	snprintf(numbers[1], 16, "20"); /* steps */
@@ -428,7 +427,8 @@ static void inherit(char *list)
 		int at, fd;
 
 		CHECK(sscanf(word, "%d:%d", &at, &fd) == 2);
-		fronts[at] = (struct listening){.count = fd >= 0, .names = {fd}, .set = -1, .watched = -1};
+		if (fd >= 0)
+			fronts[at].names[fronts[at].count++] = fd;
 		above[at] = true;
 	}
 }
@@ -448,7 +448,7 @@ int main(int count, char **words)
 		inherit(words[4]);
 	bases = descriptors_open();
 	for (int i = 0; i < FRONTS; i++)
-		bases -= fronts[i].count ? 1 + CLASSES : 0;
+		bases -= fronts[i].count ? fronts[i].count + CLASSES : 0;
 	for (int i = 0; i < SETS; i++)
 		CHECK((sets[i] = epoll_create1(EPOLL_CLOEXEC)) >= 0);
 	for (step_number = 0; step_number < steps; step_number++) {
