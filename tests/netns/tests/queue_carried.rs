@@ -197,7 +197,7 @@ fn a_request_that_finds_no_room_in_the_servers_buffer_goes_once_there_is_some() 
     std::thread::sleep(READS_NOTHING);
     assert!(client.received().is_empty());
     assert_eq!(front.queue().carried.linked, 1, "{:?}", front.queue());
-    let server = std::thread::spawn(move || answer_all(stream));
+    std::thread::spawn(move || answer_all(stream));
     let answers = |client: &RawConnection| String::from_utf8_lossy(client.received()).matches("HTTP/1.1 200 ").count();
     wait_until(SOON, || {
         client.hear(HEARD).unwrap();

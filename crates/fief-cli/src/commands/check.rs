@@ -170,7 +170,9 @@ fn held(enforcer: &Enforcer) -> String {
                 page.push_str(&format!("  {attribute} by {file}\n"));
             }
             page.push_str("  cpu.priority: 0 by cpu.idle, others only in the weight\n");
-            page.push_str("  not for threads that bind to another container than their process's, nor for receive work\n");
+            page.push_str(
+                "  not for threads that bind to another container than their process's, nor for receive work\n",
+            );
             page + &not_held(beyond)
         }
     }
@@ -316,7 +318,8 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
         let batch = "version = 1\n[container.batch]\ncpu.priority = 0\n";
         let policy = fief_policy::parse(batch, "p").expect("a policy without errors");
         let said = meaning("p", &policy, Enforcer::of(&policy).as_ref());
-        let line = "PRIORITY of threads are kept and not enforced here: schedule is \"off\"; write schedule = \"auto\"\n";
+        let line =
+            "PRIORITY of threads are kept and not enforced here: schedule is \"off\"; write schedule = \"auto\"\n";
         assert!(said.contains(line), "{said}");
     }
 

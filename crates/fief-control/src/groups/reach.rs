@@ -134,8 +134,7 @@ mod tests {
 
     #[test]
     fn a_priority_of_a_class_within_one_process_is_named_once() {
-        let containers =
-            "[container.\"shop/gold\"]\ncpu.priority = 200\n[container.\"shop/tin\"]\ncpu.priority = 0\n";
+        let containers = "[container.\"shop/gold\"]\ncpu.priority = 200\n[container.\"shop/tin\"]\ncpu.priority = 0\n";
         let found = said(containers, "");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("shop/gold: cpu.priority; shop/tin: cpu.priority; copies"), "{found:?}");
