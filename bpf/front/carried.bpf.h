@@ -4,7 +4,7 @@
  *
  *   TCP has it, or its connection has ended     it is forgotten
  *   a thread has its socket at this moment      it is looked at again, 2 ms later
- *   its server leaves no room for it            the same, 150 ms later, for as long as that is so
+ *   its server leaves no room for it            the same, 150 ms later, for as long as that is so, up to a minute
  *   it was lost                                 it is carried again, 150 ms after it first was, and then each time twice as late
  *   it is lost, 4 s after it first was          its client is refused
  *
@@ -16,11 +16,14 @@
  * A first request has no socket before TCP has it, and none once its connection has ended. It must not make that anew then, as its
  * server would do all of it twice. So it goes again only while its note in queue_serves says that neither an answer to it nor an end of
  * its connection was seen (was_there). And not at once: a socket's end is told behind its way out of the kernel's table, and a virtual
- * CPU may stand still between the two, as between the door and TCP (claim.bpf.h).
+ * CPU may stand still between the two, as between the door and TCP (claim.bpf.h). Where there is a socket, it is by the numbers of both
+ * ends that it is known to be the same connection's: a client chooses its own. And TCP must have nothing of a first request, as its client
+ * may have sent something else in its place meanwhile, which was ruled.
  * Limits: what stands longer than that between the door and TCP (a firewall's queue for user space) gets there twice, which matters for
  * a first request alone whose server has answered unseen and reset the connection by then. One whose note others pushed out of its
  * table is not carried again. Nor is one behind bytes that TCP lacks, while TCP keeps others of its connection; one without the guard or
- * the clock that it came with; and of those above CARRIED_MOST the oldest. A place that runs out meanwhile is not taken again.
+ * the clock that it came with; and of those above CARRIED_MOST, or above CARRIED_FEW while half of the queue's memory is in use, the oldest.
+ * A place that runs out meanwhile is not taken again.
  */
 #pragma once
 
@@ -32,8 +35,10 @@
 #define CARRIED_NS	 2000000ull
 #define CARRIED_AGAIN_NS (CLAIM_MS * 1000000ull)
 #define CARRIED_LAST_NS	 4000000000ull
-#define CARRIED_ENDS_NS	 12000000000ull	  /* its client cannot even be told: its interface is down, or gone */
-#define CARRIED_MOST	 256		  /* of a queue */
+#define CARRIED_ENDS_NS	 12000000000ull /* its client cannot even be told: its interface is down, or gone */
+#define CARRIED_FULL_NS	 60000000000ull /* a server that reads nothing for so long is not waited for */
+#define CARRIED_MOST	 256		/* of a queue */
+#define CARRIED_FEW	 32
 #define CARRIED_LOOKS	 8		  /* of a carrier */
 #define CARRIED_SETTLED	 FIEF_QUEUE_SLOTS /* the number of no link */
 
@@ -81,14 +86,21 @@ static __noinline __u32 carried_take(struct fief_queue *q, struct queue_links *l
 	return due & (FIEF_QUEUE_SLOTS - 1);
 }
 
-/* It is to be looked at `then`, or before all others (0). Where nothing waits any more, it is forgotten. */
+/* Whether so many are kept that one has to be forgotten. */
+static __always_inline bool carried_too_many(struct fief_queue *q)
+{
+	return q->carried.linked > CARRIED_MOST ||
+	       (q->carried.linked > CARRIED_FEW && *(const volatile __u64 *)&q->kept > q->memory / 2);
+}
+
+/* It is to be looked at `then`, or before all others (0). Where the queue is about to be removed, it is forgotten. */
 static __noinline int carried_keep(struct fief_queue *q, struct queue_links *links, __u32 at, __u64 then)
 {
 	struct queue_link *link = queue_link(links, at);
 	__u32 out = at;
 
 	bpf_spin_lock(&q->lock);
-	if (!q->open) {
+	if (!(q->open & QUEUE_ENDS)) {
 		out = 0;
 		link->since_ns = then;
 		link->linked = QUEUE_CARRIED;
@@ -96,8 +108,8 @@ static __noinline int carried_keep(struct fief_queue *q, struct queue_links *lin
 			list_append(&q->carried, links, at, CHAIN_LINE);
 		else
 			list_prepend(&q->carried, links, at, CHAIN_LINE);
-		if (q->carried.linked > CARRIED_MOST) {
-			out = q->carried.first;
+		if (carried_too_many(q)) {
+			out = then ? q->carried.first : q->carried.last;
 			list_remove(&q->carried, links, out, CHAIN_LINE);
 			queue_link(links, out)->linked = QUEUE_NOWHERE;
 		}
@@ -108,20 +120,27 @@ static __noinline int carried_keep(struct fief_queue *q, struct queue_links *lin
 	return 0;
 }
 
-/* The number that the packet's connection began with. `tcp`: its socket, if it has one. */
-static __always_inline __u32 connection_begin(const struct packet *p, struct tcp_sock *tcp)
+/* The numbers that the packet's connection began with, the server's first. `tcp`: its socket, if it has one. */
+static __always_inline __u64 connection_begin(const struct packet *p, struct tcp_sock *tcp)
 {
-	__u32 begin = p->seq;
+	__u32 begin = p->seq, answers = p->ack;
 
 	barrier_var(begin); /* one load for both would be of two kinds of memory */
-	if (tcp)
+	barrier_var(answers);
+	if (tcp) {
 		begin = tcp->rcv_nxt - (__u32)tcp->bytes_received;
+		answers = tcp->snd_una - (__u32)tcp->bytes_acked;
+	}
 	barrier_var(begin);
-	return begin;
+	barrier_var(answers);
+	return (__u64)answers << 32 | begin;
 }
 
-/* The request goes to TCP with the packet at hand. A global function: the verifier would follow it from each way to it. */
-__noinline int carried_begin(__u32 queue, __u32 at, __u32 begin)
+/*
+ * The request goes to TCP with the packet at hand. `begin`: of connection_begin(). A global function: the verifier would follow it from each
+ * way to it.
+ */
+__noinline int carried_begin(__u32 queue, __u32 at, __u64 begin)
 {
 	struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &at);
 	struct queue_links *links = queue_links();
@@ -135,11 +154,28 @@ __noinline int carried_begin(__u32 queue, __u32 at, __u32 begin)
 	if (!waiting->carried_ns) {
 		waiting->carried_ns = now;
 		waiting->begin = begin;
+		waiting->answers = begin >> 32;
+		waiting->full_ns = 0;
 		hold_end(waiting, at);
 	}
 	queue_link(links, at)->flags &= ~LINK_LOST;
 	carried_keep(q, links, at, now + CARRIED_NS);
 	return 0;
+}
+
+/* Whether the socket is that of the connection that the request was carried to before. */
+static __always_inline bool is_carried_to(const struct queue_waiting *waiting, struct tcp_sock *tcp)
+{
+	return tcp->rcv_nxt - (__u32)tcp->bytes_received == waiting->begin &&
+	       tcp->snd_una - (__u32)tcp->bytes_acked == waiting->answers;
+}
+
+/* Whether the server has the request, by what was noted of it: neither an answer to it nor an end was seen, nor went another one. */
+static __always_inline bool is_noted(const struct queue_waiting *waiting)
+{
+	struct fief_served *served = bpf_map_lookup_elem(&queue_serves, &waiting->key);
+
+	return served && served->since_ns == waiting->since_ns;
 }
 
 /* What the socket of its flow has of it, which may be another connection's by now. */
@@ -152,7 +188,9 @@ static __always_inline enum carried carried_by(const struct queue_waiting *waiti
 		return CARRIED_THERE;
 	if (is_busy(tcp))
 		return CARRIED_BUSY;
-	if (next - (__u32)tcp->bytes_received != waiting->begin)
+	if (!is_carried_to(waiting, tcp))
+		return CARRIED_THERE;
+	if (waiting->first && (next != begin || !is_noted(waiting)))
 		return CARRIED_THERE;
 	if (is_behind(begin, next) && BPF_CORE_READ(tcp, out_of_order_queue.rb_node))
 		return CARRIED_THERE;
@@ -168,10 +206,9 @@ static __always_inline enum carried carried_by(const struct queue_waiting *waiti
  */
 static __always_inline bool was_there(const struct queue_waiting *waiting)
 {
-	struct fief_served *served = bpf_map_lookup_elem(&queue_serves, &waiting->key);
 	struct fief_admitted *verdict;
 
-	if (!served || served->since_ns != waiting->since_ns)
+	if (!is_noted(waiting))
 		return true;
 	verdict = admitted_find(&waiting->key);
 	return verdict && verdict->begin == waiting->begin && verdict->spent;
@@ -225,7 +262,7 @@ static __always_inline __u32 carried_check(struct __sk_buff *skb, struct fief_qu
 		return 0;
 	link = queue_link(links, at);
 	age = now - waiting->carried_ns;
-	has = q->open ? CARRIED_THERE : carried_look(skb, waiting, link->interface == skb->ifindex);
+	has = q->open & QUEUE_ENDS ? CARRIED_THERE : carried_look(skb, waiting, link->interface == skb->ifindex);
 	if (has == CARRIED_THERE || age > CARRIED_ENDS_NS) {
 		waiting_forget(links, at);
 		return CARRIED_SETTLED;
@@ -234,7 +271,9 @@ static __always_inline __u32 carried_check(struct __sk_buff *skb, struct fief_qu
 		link->why = age < CARRIED_LAST_NS ? QUEUE_AGAIN : QUEUE_LOST;
 		return at;
 	}
-	if (has == CARRIED_FULL) {
+	if (has == CARRIED_FULL && !waiting->full_ns)
+		waiting->full_ns = now;
+	if (has == CARRIED_FULL && now - waiting->full_ns < CARRIED_FULL_NS) {
 		/* as if it went now: it does once there is room */
 		waiting->carried_ns = now;
 		age = 0;
@@ -244,6 +283,8 @@ static __always_inline __u32 carried_check(struct __sk_buff *skb, struct fief_qu
 		link->flags |= LINK_LOST;
 		then = waiting->carried_ns + (2 * age > CARRIED_AGAIN_NS ? 2 * age : CARRIED_AGAIN_NS);
 	}
+	if (has != CARRIED_BUSY && age >= CARRIED_LAST_NS)
+		then = now + CARRIED_NS; /* it is refused then */
 	carried_keep(q, links, at, then);
 	return CARRIED_SETTLED;
 }
@@ -256,23 +297,25 @@ __noinline int carried_goes(struct __sk_buff *skb, __u32 queue, __u64 now, __u32
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(queue);
-	__u32 at = 0, interface;
+	__u32 at, interface;
+	bool forwarded;
 	int i;
 
 	if (!q || !links)
 		return 0;
 	bpf_for (i, 0, CARRIED_LOOKS) {
 		at = carried_check(skb, q, links, now);
-		if (at != CARRIED_SETTLED)
+		if (!at)
+			break;
+		if (at == CARRIED_SETTLED)
+			continue;
+		interface = queue_link(links, at)->interface;
+		if (interface == skb->ifindex)
+			return at;
+		forwarded = ticks && !bpf_clone_redirect(skb, interface, BPF_F_INGRESS);
+		carried_keep(q, links, at, forwarded ? 0 : now + CARRIED_NS);
+		if (forwarded)
 			break;
 	}
-	if (!at || at == CARRIED_SETTLED)
-		return 0;
-	interface = queue_link(links, at)->interface;
-	if (interface == skb->ifindex)
-		return at;
-	carried_keep(q, links, at, 0);
-	if (ticks)
-		bpf_clone_redirect(skb, interface, BPF_F_INGRESS);
 	return 0;
 }

@@ -227,8 +227,9 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 		return -1;
 	if (ticks && !tick_back(skb, q))
 		return -1;
-	tick_send(skb, q, number, now);
 	picked.at = *(volatile __u32 *)&q->carried.linked ? carried_goes(skb, number, now, ticks) : 0;
+	/* behind it: while one was out of the list, a tick may have found nobody, and ended */
+	tick_send(skb, q, number, now);
 	picked.at &= FIEF_QUEUE_SLOTS - 1;
 	picked.why = queue_link(links, picked.at)->why;
 	picked.ends = 0;

@@ -239,6 +239,14 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *
 	return answer(skb, &front->packet, stream);
 }
 
+/* Whether the socket is another connection's than the one that the request was carried to before. */
+static __noinline bool is_another(const struct queue_handed *from, struct tcp_sock *tcp)
+{
+	struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &from->link);
+
+	return was_carried(goes_why(from)) && tcp && waiting && !is_carried_to(waiting, tcp);
+}
+
 /* Whether a request waits of the socket that has this label. */
 static __always_inline bool is_waited_for(const struct fief_label *label)
 {
@@ -281,7 +289,7 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		tcp = bpf_skc_to_tcp_sock(sk);
 	if (sk && later && tcp)
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	closed = later && is_closed(tcp, state);
+	closed = later && (is_closed(tcp, state) || is_another(from, tcp));
 	if (sk &&
 	    (later ? closed || !(was_carried(goes_why(from)) || is_waited_for(label)) : state != BPF_TCP_LISTEN)) {
 		bpf_sk_release(sk);

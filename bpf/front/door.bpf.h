@@ -151,7 +151,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	if (sk->state == BPF_TCP_LISTEN && !(front->guard->flags & FIEF_GUARD_KERNEL))
 		listening = bpf_skc_to_tcp_sock(sk);
 	if (front->guard->queue)
-		queue_reset(skb, &front->packet);
+		queue_reset(skb, &front->packet, front->connected);
 	if (!front->connected)
 		reset_forget(&front->packet, false);
 	else if (has_stream(sk->state) && reset_ended(&front->packet, sk))

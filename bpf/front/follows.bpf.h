@@ -231,8 +231,11 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 	return acknowledge(skb, p, &stream->with, end, window);
 }
 
-/* A reset of a flow, with the very next number: what waits of it is forgotten, and its place may become free. */
-static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
+/*
+ * A reset of a flow, with the very next number: what waits of it is forgotten, and its place may become free. `connected`: it has a socket,
+ * whose end is told.
+ */
+static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p, bool connected)
 {
 	struct queue_waiting *waiting;
 	struct fief_served *served;
@@ -253,8 +256,8 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 	if (!served)
 		return 0;
 	q = queue_get(served->queue);
-	if (q && p->seq == served->upto) {
-		/* nobody waits for an answer; before it has its socket, it is not to be carried again (carried.bpf.h) */
+	if (q && !connected && p->seq - served->upto < FORGOTTEN_BYTES) {
+		/* nobody waits for an answer, and before it has its socket it is not to be carried again (carried.bpf.h) */
 		handed_forget(queue_class(q, served->class), served->since_ns);
 		served->since_ns = 0;
 	}

@@ -21,11 +21,14 @@ struct queue_waiting {
 	struct fief_admitted admitted;
 	__u64 since_ns;
 	__u64 carried_ns; /* when it went to the server; 0: it has not */
-	__u32 begin;	  /* and with which number its connection began */
+	__u64 full_ns;	  /* since when that has no room for it */
+	__u32 begin;	  /* and with which numbers its connection began, the client's and the server's */
+	__u32 answers;
 	__u32 queue;
 	__u32 before; /* container of the request before it, whose body may still come */
 	__u32 length;
 	__u16 later; /* 1: the connection has its socket */
+	__u16 first; /* 1: it had none when the request came */
 	__u16 time;  /* to live, which it came with: the server may take none from afar (IP_MINTTL) */
 	__u8 ethernet[16];
 };
@@ -238,6 +241,7 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	waiting->before = turn->before;
 	waiting->length = p->payload_length;
 	waiting->later = how & KEEP_LATER;
+	waiting->first = !waiting->later;
 	waiting->time = time_to_live(skb, p);
 	__builtin_memset(waiting->ethernet, 0, sizeof(waiting->ethernet));
 	if (p->network >= sizeof(struct ethhdr))

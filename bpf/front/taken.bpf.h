@@ -82,7 +82,10 @@ static __noinline bool would_be_taken(struct __sk_buff *skb, const struct packet
 static __always_inline int untaken_strip(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					 struct tcp_sock *tcp)
 {
-	if (takes_nothing(tcp) && front->packet.seq == tcp->rcv_nxt)
-		front->packet.seq--;
+	struct packet *p = &front->packet;
+
+	/* where it says something new, that is what TCP is to hear: it is tried again */
+	if (takes_nothing(tcp) && p->seq == tcp->rcv_nxt && p->ack == tcp->snd_una)
+		p->seq--;
 	return packet_strip(skb, front, stream);
 }

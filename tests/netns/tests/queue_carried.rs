@@ -132,6 +132,49 @@ fn who_asks_what_a_firewall_never_lets_pass_is_told_so() {
     }
 }
 
+/// What a client has in its request, and must not get from the server.
+const REFUSED_ONE: &str = "GET /refused HTTP/1.1\r\nHost: server\r\n\r\n";
+
+/// Its first request is lost behind the door, and it sends another one with the same numbers, which ends where a refused one begins within
+/// the lost one. What comes out of the queue is ruled no more, and TCP takes what it lacks of it.
+#[test]
+fn what_a_client_sends_in_a_lost_requests_place_is_not_followed_by_the_rest_of_that() {
+    if !ready() {
+        return;
+    }
+    let policy = lasting() + "[[listener.plain.request]]\npath = \"/refused\"\nrefuse = \"503\"\n";
+    let _one = one_installation();
+    let rig = Queued::new(Door::Own, &policy);
+    let clients = RawClients::new(&rig.front.topology).unwrap();
+    let ends = [(RawClients::address(Family::V4, 5), 50_001).into(), plain(Family::V4)];
+    let mut client = RawConnection::open(&clients, ends, 7, &ORDINARY_OPTIONS, SOON).unwrap().expect("it is answered");
+    let head = |first: &str, field: String| format!("{first} HTTP/1.1\r\nHost: server\r\n{field}\r\n\r\n");
+    let lost = head("POST /lost", format!("Content-Length: {}", REFUSED_ONE.len())) + REFUSED_ONE;
+    let instead = head("GET /instead", format!("X: {}", "x".repeat(lost.len())));
+    let more = instead.len() - (lost.len() - REFUSED_ONE.len());
+    let instead = head("GET /instead", format!("X: {}", "x".repeat(lost.len() - more)));
+    assert_eq!(instead.len() + REFUSED_ONE.len(), lost.len());
+    let first = rig.ask(low(1), "/first");
+    rig.got_all(1);
+    clients.send(&client.segment(PSH | ACK, 0, lost.as_bytes())).unwrap();
+    rig.wait_for(1);
+    let firewall = Firewall::new(&rig.front.topology.server);
+    rig.let_go(3);
+    assert_eq!(status(first), 200);
+    // the next time is 0.6 s later, and the claim of its first bytes is over 0.15 s after each
+    wait_until(SOON, || rig.queue().carried_again == 3).unwrap_or_else(|_| panic!("{:?}", rig.queue()));
+    drop(firewall);
+    wait_until(SOON, || {
+        clients.send(&client.segment(PSH | ACK, 0, instead.as_bytes())).unwrap();
+        client.hear(HEARD).unwrap();
+        rig.got().len() > 1
+    })
+    .unwrap_or_else(|_| panic!("{:?}", rig.queue()));
+    wait_until(SOON, || rig.queue().carried.linked == 0).unwrap_or_else(|_| panic!("{:?}", rig.queue()));
+    client.hear(HEARD).unwrap();
+    assert_eq!(rig.got(), ["/first", "/instead"]);
+}
+
 /// So long a server reads nothing: what is lost for as long is refused.
 const READS_NOTHING: Duration = Duration::from_secs(7);
 
