@@ -24,9 +24,11 @@ fn of_container(tree: &Tree, row: &Row) -> Option<String> {
     // an application's container is never given less than was granted below it
     let is_ours = is_root || row.record.flags & abi::FIEF_CONTAINER_POLICY != 0;
     let held = row.record.reserved_ppm;
-    let abi::fief_attributes { share_ppm, reserved_ppm, .. } = row.attributes(tree.slot);
+    let abi::fief_attributes { share_ppm, reserved_ppm, named, .. } = row.attributes(tree.slot);
     let has = if is_root { WHOLE_PPM } else { share_ppm };
-    if !is_ours || held == 0 || reserved_ppm <= has {
+    // one that the policy has dropped is about to be let go of, and there is no share to raise
+    let is_dropped = !is_root && named == 0;
+    if !is_ours || is_dropped || held == 0 || reserved_ppm <= has {
         return None;
     }
     let percent = |ppm: u32| as_percent(ppm.into());
@@ -52,7 +54,7 @@ mod tests {
 
     /// `held`: by applications below it; the shares are of the slot in force.
     fn row(id: u32, flags: u32, held: u32, [share_ppm, own]: [u32; 2]) -> Row {
-        let staged = abi::fief_attributes { share_ppm, reserved_ppm: own, ..Default::default() };
+        let staged = abi::fief_attributes { named: 1, share_ppm, reserved_ppm: own, ..Default::default() };
         let record = abi::fief_container {
             generation: 1,
             state: abi::FIEF_ALIVE,
@@ -82,6 +84,13 @@ mod tests {
         assert_eq!(shop(1, [0, 0]).len(), 1, "it has no share any more");
         assert_eq!(shop(500_000, [500_000, 0]), [""; 0], "it just fits");
         assert_eq!(shop(0, [0, 0]), [""; 0]);
+    }
+
+    #[test]
+    fn a_container_that_the_policy_drops_has_no_share_to_raise() {
+        let mut dropped = row(8, abi::FIEF_CONTAINER_POLICY, 500_000, [0, 0]);
+        dropped.record.attributes[1].named = 0;
+        assert_eq!(told(dropped), [""; 0]);
     }
 
     #[test]
