@@ -5,16 +5,18 @@
 //! threads run on all CPUs uses a tick of each before all of them stop. Periods to come pay that off, but no more than `DEBT_MOST` of them:
 //! the rest is forgiven. A limit that gives less in these periods is not held. What the container has then is the least one.
 
-use fief_policy::{Policy, as_percent};
+use fief_policy::{Container, Policy, as_percent};
 use nix::time::{ClockId, clock_getres};
+
+use crate::priorities::some_of;
 
 /// Those of bpf/sched/order.h.
 const PERIOD_NS: u64 = 20_000_000;
 const DEBT_MOST: u64 = 100;
 
-/// A sentence for each limit that is lower.
-pub(crate) fn below_least(policy: &Policy) -> Vec<String> {
-    tick_ns().map(|tick_ns| below(policy, tick_ns)).unwrap_or_default()
+/// One sentence for all limits that are lower: each of a thousand tenants may have one.
+pub(crate) fn below_least(policy: &Policy) -> Option<String> {
+    below(policy, tick_ns()?)
 }
 
 /// The clock that moves with the tick tells how long that is; no other interface of the kernel's does.
@@ -23,18 +25,21 @@ fn tick_ns() -> Option<u64> {
     Some(tick.tv_sec() as u64 * 1_000_000_000 + tick.tv_nsec() as u64)
 }
 
-fn below(policy: &Policy, tick_ns: u64) -> Vec<String> {
+fn below(policy: &Policy, tick_ns: u64) -> Option<String> {
     let least = least_ppm(tick_ns);
-    let is_below = |limit_ppm: u32| limit_ppm != 0 && u64::from(limit_ppm) < least;
-    let limited = policy.containers.iter().filter(|container| is_below(container.cpu.limit_ppm));
-    let told = |path: &str| {
-        let least = as_percent(least);
+    let is_below = |container: &&Container| {
+        let limit_ppm = u64::from(container.cpu.limit_ppm);
+        limit_ppm != 0 && limit_ppm < least
+    };
+    let paths: Vec<&str> = policy.containers.iter().filter(is_below).map(|container| container.path.as_str()).collect();
+    let told = || {
         format!(
-            "{path}: the least cpu.limit that Fief's scheduler holds here, where its threads run on all CPUs at once, is \
-             {least}"
+            "{}: the least cpu.limit that Fief's scheduler holds here, where threads of one container run on all CPUs at once, is {}",
+            some_of(&paths),
+            as_percent(least)
         )
     };
-    limited.map(|container| told(&container.path)).collect()
+    (!paths.is_empty()).then(told)
 }
 
 /// Of the machine, in parts per million, however many CPUs it has: a debt and a quota both grow with them.
@@ -46,19 +51,30 @@ fn least_ppm(tick_ns: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn told(containers: &str, tick_ms: u64) -> Option<String> {
+        let text = format!("version = 1\n{containers}");
+        let policy = fief_policy::parse(&text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        below(&policy, tick_ms * 1_000_000)
+    }
+
     #[test]
     fn a_limit_below_a_tick_in_two_seconds_is_told() {
-        let told = |limit: &str, tick_ms: u64| {
-            let text = format!("version = 1\n[container.shop]\ncpu.limit = \"{limit}\"\n[container.free]\n");
-            let policy = fief_policy::parse(&text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
-            below(&policy, tick_ms * 1_000_000)
+        let shop = |limit: &str, tick_ms| {
+            told(&format!("[container.shop]\ncpu.limit = \"{limit}\"\n[container.free]\n"), tick_ms)
         };
-        let said = told("0.1%", 4);
-        assert!(said.len() == 1 && said[0].starts_with("shop: the least cpu.limit"), "{said:?}");
-        assert!(said[0].ends_with("is 0.2%"), "{said:?}");
-        assert_eq!(told("0.2%", 4), [""; 0]);
-        assert_eq!(told("0.1%", 1), [""; 0], "ticks are shorter");
-        assert!(told("0.4%", 10)[0].ends_with("is 0.5%"));
+        let said = shop("0.1%", 4).expect("it is told");
+        assert!(said.starts_with("shop: the least cpu.limit") && said.ends_with("is 0.2%"), "{said}");
+        assert_eq!(shop("0.2%", 4), None);
+        assert_eq!(shop("0.1%", 1), None, "ticks are shorter");
+        assert!(shop("0.4%", 10).is_some_and(|said| said.ends_with("is 0.5%")));
+    }
+
+    #[test]
+    fn many_limits_below_the_least_are_told_at_once() {
+        let tenant = |number: u32| format!("[container.t{number}]\ncpu.limit = \"0.1%\"\n");
+        let tenants = (0..1000).map(tenant).collect::<Vec<String>>().concat();
+        let said = told(&tenants, 4).expect("it is told");
+        assert!(said.starts_with("t0, t1, t2 and 997 more: the least cpu.limit"), "{said}");
     }
 
     #[test]

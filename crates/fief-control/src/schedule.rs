@@ -81,7 +81,7 @@ impl Enforcer {
         Some(match policy.schedule {
             Schedule::Off => Self::Nobody("schedule is \"off\"; write schedule = \"auto\"".to_owned()),
             Schedule::Auto => match schedule::here() {
-                Ok(()) => Self::Scheduler { beyond: least::below_least(policy) },
+                Ok(()) => Self::Scheduler { beyond: least::below_least(policy).into_iter().collect() },
                 Err(e) => Self::after(policy, e),
             },
             Schedule::Cgroup => match schedule::foreign() {

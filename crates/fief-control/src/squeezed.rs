@@ -8,16 +8,28 @@ use fief_policy::{Container, Cpu, Policy, as_percent};
 
 use crate::priorities::some_of;
 
-/// A sentence for each of them that had something to lose, with what to write.
-pub fn squeezed(policy: &Policy) -> Vec<String> {
+/// A sentence for all of them that had something to lose: what the first one lost, with what to write.
+pub fn squeezed(policy: &Policy) -> Option<String> {
     let mut children: HashMap<&str, Vec<&Container>> = HashMap::new();
     for container in &policy.containers {
         if let Some(parent) = container.parent() {
             children.entry(parent).or_default().push(container);
         }
     }
-    let told = |parent: &Container| of_parent(parent, children.get(parent.path.as_str())?);
-    policy.containers.iter().filter_map(told).collect()
+    let mut found: Vec<(&str, String)> = Vec::new();
+    for parent in &policy.containers {
+        let path = parent.path.as_str();
+        let told = children.get(path).and_then(|children| of_parent(parent, children));
+        found.extend(told.map(|told| (path, told)));
+    }
+    let ((_, first), others) = found.split_first()?;
+    let others: Vec<&str> = others.iter().map(|(path, _)| *path).collect();
+    // each of a thousand tenants may be one
+    let more = match others.is_empty() {
+        true => String::new(),
+        false => format!("; it is the same with {}", some_of(&others)),
+    };
+    Some(format!("{first}{more}"))
 }
 
 fn of_parent(parent: &Container, children: &[&Container]) -> Option<String> {
@@ -50,7 +62,7 @@ fn of_parent(parent: &Container, children: &[&Container]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn told(containers: &str) -> Vec<String> {
+    fn told(containers: &str) -> Option<String> {
         let text = format!("version = 1\n{containers}");
         squeezed(&fief_policy::parse(&text, "policy").unwrap_or_else(|errors| panic!("{errors}")))
     }
@@ -65,13 +77,27 @@ mod tests {
         let tail = "write a cpu.share of web above 10%, for all below it together";
         let begin = "web has 10% while others want the CPU, the sum of its children's shares: a hundredth of that is for web/tin and \
                      threads of its own";
-        assert_eq!(web("", "cpu.share = \"10%\""), [format!("{begin}; {tail}")]);
+        assert_eq!(web("", "cpu.share = \"10%\""), Some(format!("{begin}; {tail}")));
         let weighted = format!("{begin}, and its cpu.weight = 300 divides nothing; {tail}");
-        assert_eq!(web("cpu.weight = 300", "cpu.share = \"10%\""), [weighted]);
+        assert_eq!(web("cpu.weight = 300", "cpu.share = \"10%\""), Some(weighted));
         // it would be the same if the operator had added them up
-        assert_eq!(web("cpu.share = \"10%\"", "cpu.share = \"10%\"").len(), 1);
-        assert_eq!(web("cpu.share = \"50%\"", "cpu.share = \"10%\""), [""; 0]);
-        assert_eq!(web("cpu.weight = 300", ""), [""; 0]);
+        assert!(web("cpu.share = \"10%\"", "cpu.share = \"10%\"").is_some());
+        assert_eq!(web("cpu.share = \"50%\"", "cpu.share = \"10%\""), None);
+        assert_eq!(web("cpu.weight = 300", ""), None);
+    }
+
+    #[test]
+    fn many_parents_are_told_at_once() {
+        let tenant = |number: u32| {
+            format!(
+                "[container.t{number}]\n[container.\"t{number}/a\"]\ncpu.share = \"0.01%\"\n[container.\"t{number}/b\"]\n"
+            )
+        };
+        let tenants = |count: u32| told(&(0..count).map(tenant).collect::<Vec<String>>().concat()).expect("it is told");
+        let one = tenants(1);
+        assert!(one.starts_with("t0 has 0.01% while") && one.ends_with("for all below it together"), "{one}");
+        assert_eq!(tenants(2), format!("{one}; it is the same with t1"));
+        assert_eq!(tenants(1000), format!("{one}; it is the same with t1, t2, t3 and 996 more"));
     }
 
     #[test]
@@ -81,9 +107,9 @@ mod tests {
                 "[container.shop]\n{shop}\n[container.\"shop/a\"]\ncpu.share = \"30%\"\n[container.\"shop/b/c\"]\ncpu.share = \"5%\"\n"
             ))
         };
-        assert_eq!(all(""), [""; 0]);
-        let weighted = all("cpu.weight = 7");
+        assert_eq!(all(""), None);
+        let weighted = all("cpu.weight = 7").expect("it is told");
         let lost = "children's shares: its cpu.weight = 7 divides nothing; ";
-        assert!(weighted.len() == 1 && weighted[0].contains(lost), "{weighted:?}");
+        assert!(weighted.contains(lost), "{weighted}");
     }
 }

@@ -98,7 +98,7 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
         if let Some(what) = unordered(policy, enforcer) {
             page.push_str(&format!("not enforced: {}\n", printable(&what)));
         }
-        for what in squeezed(policy) {
+        if let Some(what) = squeezed(policy) {
             page.push_str(&format!("note: {}\n", printable(&what)));
         }
         if policy.containers.iter().any(is_unenforced) {

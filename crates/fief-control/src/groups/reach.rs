@@ -7,8 +7,9 @@ use fief_policy::{Container, Cpu, CpuPolicy, Listener, Policy, Serve};
 
 use super::portion::Quota;
 use crate::plan::common_parent;
+use crate::priorities::some_of;
 
-/// A sentence each; nothing, if cgroups hold all of it for processes. `cpus`: of the machine.
+/// A sentence each, and one for all limits that are too low; nothing, if cgroups hold all of it for processes. `cpus`: of the machine.
 pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {
     let (mut said, mut within) = (Vec::new(), BTreeSet::new());
     for listener in &policy.listeners {
@@ -18,13 +19,11 @@ pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {
     }
     let ordering: BTreeSet<&str> = policy.prioritised_classes().map(|class| class.path.as_str()).collect();
     let least = Quota::least_ppm(cpus);
+    let mut below_least = Vec::new();
     for container in &policy.containers {
         let Container { path, cpu, .. } = container;
         if cpu.limit_ppm != 0 && cpu.limit_ppm < least {
-            said.push(format!(
-                "{path}: the least cpu.limit that a cgroup holds is {}% of this machine",
-                f64::from(least) / 10_000.0
-            ));
+            below_least.push(path.as_str());
         }
         if cpu.policy != CpuPolicy::Fair {
             said.push(format!("{path}: cgroups have no cpu.policy = \"{}\" among threads", cpu.policy.name()));
@@ -52,6 +51,13 @@ pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {
             let priority = cpu.priority;
             said.push(format!("{path}: cgroups have no strict order, so cpu.priority = {priority} {counts}{serves}"));
         }
+    }
+    if !below_least.is_empty() {
+        said.push(format!(
+            "{}: the least cpu.limit that a cgroup holds is {}% of this machine",
+            some_of(&below_least),
+            f64::from(least) / 10_000.0
+        ));
     }
     said
 }
@@ -170,5 +176,14 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("shop/gold: cgroups have no strict order, so cpu.priority = 200"), "{found:?}");
         assert!(found[1].contains("shop/tin: the least cpu.limit that a cgroup holds is 0.05%"), "{found:?}");
+    }
+
+    #[test]
+    fn many_limits_below_the_least_are_told_at_once() {
+        let tenant = |number: u32| format!("[container.t{number}]\ncpu.limit = \"0.01%\"\n");
+        let tenants = (0..1000).map(tenant).collect::<Vec<String>>().concat();
+        let found = said(&format!("{tenants}[container.\"shop/gold\"]\n[container.\"shop/tin\"]\n"), "");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("t0, t1, t2 and 997 more: the least cpu.limit that a cgroup"), "{found:?}");
     }
 }
