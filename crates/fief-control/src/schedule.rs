@@ -232,7 +232,7 @@ impl Fief {
                     self.remove_groups()?;
                     notes.extend(beyond);
                     notes.extend(others_limits::note());
-                    notes.extend(squeezed(policy));
+                    notes.extend(squeezed(policy, true));
                     return Ok(());
                 }
                 Err(e) => enforcer = Some(Enforcer::after(policy, e)),
@@ -250,7 +250,7 @@ impl Fief {
                 );
                 let mut told = vec![by];
                 told.extend(beyond);
-                told.extend(squeezed(policy));
+                told.extend(squeezed(policy, false));
                 match self.install_groups(hierarchy, &mut told) {
                     Ok(()) => notes.append(&mut told),
                     Err(e) => {

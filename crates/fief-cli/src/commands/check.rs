@@ -78,7 +78,7 @@ impl<'a> Valid<'a> {
             cpu_enforced_by: by,
             cpu_not_enforced: not,
             cpu_beyond: beyond,
-            cpu_notes: unordered(policy, enforcer).into_iter().chain(squeezed(policy)).collect(),
+            cpu_notes: unordered(policy, enforcer).into_iter().chain(less(policy, enforcer)).collect(),
         }
     }
 }
@@ -98,7 +98,7 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
         if let Some(what) = unordered(policy, enforcer) {
             page.push_str(&format!("not enforced: {}\n", printable(&what)));
         }
-        if let Some(what) = squeezed(policy) {
+        if let Some(what) = less(policy, enforcer) {
             page.push_str(&format!("note: {}\n", printable(&what)));
         }
         if policy.containers.iter().any(is_unenforced) {
@@ -148,6 +148,11 @@ fn unordered(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
         Some(Enforcer::Scheduler { .. } | Enforcer::Groups { .. }) => None,
         Some(Enforcer::Nobody(_)) | None => classes_alone(policy),
     }
+}
+
+/// Who has less than one may expect, by the shares of others.
+fn less(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
+    squeezed(policy, !matches!(enforcer, Some(Enforcer::Groups { .. })))
 }
 
 /// Who holds which attribute of the CPU.
