@@ -12,6 +12,7 @@ use fief_policy::{CpuPolicy, Policy, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::{GroupsView, Hierarchy, beyond_groups};
+use crate::priorities::some_of;
 use crate::squeezed::squeezed;
 use crate::tree::Tree;
 use crate::{Fief, least, others_limits, wire};
@@ -192,6 +193,18 @@ fn object_number(slot: u32, place: u32) -> u32 {
     slot * abi::FIEF_OBJECTS + place
 }
 
+/// For an apply that turns the scheduler on: an upgrade may do so too, where a policy has long said what only this version divides the CPU by.
+fn turned_on(policy: &Policy) -> String {
+    let wanting = policy.dividing().map(|(container, given)| format!("{} ({})", container.path, given.join(", ")));
+    let wanting: Vec<String> = wanting.collect();
+    let wanting: Vec<&str> = wanting.iter().map(String::as_str).collect();
+    format!(
+        "the threads of the machine are scheduled by Fief's scheduler (sched_ext) from now on, no longer by the kernel's own, for the sake of \
+         {}; schedule = \"off\" leaves them to the kernel's",
+        some_of(&wanting)
+    )
+}
+
 impl Fief {
     /// What the containers below the root have of the machine, for the policy that is being built in `slot`.
     pub(crate) fn stage_root(
@@ -219,11 +232,15 @@ impl Fief {
         let mut enforcer = Enforcer::of(policy).filter(|_| policy.wants_enforcer());
         if let Some(Enforcer::Scheduler { beyond }) = &mut enforcer {
             let beyond = std::mem::take(beyond);
-            if let Ok(Scheduler::Ejected(why)) = schedule::state(self.pins()) {
+            let before = schedule::state(self.pins());
+            if let Ok(Scheduler::Ejected(why)) = &before {
                 notes.push(format!("the kernel had taken the scheduler out ({why}); it is turned on again"));
             }
             match schedule::install(self.pins()) {
                 Ok(()) => {
+                    if matches!(before, Ok(Scheduler::Off)) {
+                        notes.push(turned_on(policy));
+                    }
                     // those of a scheduler that was on are attached already
                     if !orders_attached {
                         self.attach_orders(policy, slot, notes)?;
@@ -364,7 +381,18 @@ impl Fief {
 
 #[cfg(test)]
 mod tests {
-    use super::nice_of;
+    use super::{nice_of, turned_on};
+
+    #[test]
+    fn whoever_turns_the_scheduler_on_is_named() {
+        let text = "version = 1\nschedule = \"auto\"\n[container.shop]\nprograms = \"shop/cgi\"\n[container.\"shop/gold\"]\n\
+                    cpu.priority = 200\n[container.\"shop/cgi\"]\ncpu.priority = 50\n[container.batch]\ncpu.limit = \"10%\"\n\
+                    cpu.weight = 50\n[listener.web]\naddress = \"0.0.0.0:80\"\n[[listener.web.client]]\nfrom = [\"any\"]\n\
+                    container = \"shop/gold\"\n";
+        let said = turned_on(&fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}")));
+        let named = "for the sake of shop/cgi (cpu.priority), batch (cpu.limit, cpu.weight); schedule";
+        assert!(said.contains(named), "of gold, a class, it orders requests: {said}");
+    }
 
     #[test]
     fn maps_the_default_priority_to_nice_0_and_stays_within_nice() {
