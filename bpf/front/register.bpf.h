@@ -5,6 +5,7 @@
  *   socket()  setsockopt(FIEF_CLASS, n)      label: asks for class n                  (the listen shim)
  *   bind(A)   A is an address of the policy: label: the n-th class of A; the address becomes loopback, port 0
  *   listen()  the socket enters the map of class listeners; its label is cloned to the sockets that it accepts
+ *   shut      it stays in the map, with its turn there; listen() brings it back
  *   close()   the kernel removes it from the map
  *
  * A copy of the server per class asks for nothing: its home tells the class at bind().
@@ -255,11 +256,16 @@ static __always_inline void class_listen(struct bpf_sock_ops *ctx)
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (!label || !(label->flags & FIEF_LABEL_CLASS_LISTENER))
 		return;
+	/* it was shut, and listens again: one more turn would be one less for others */
+	if (label->flags & FIEF_LABEL_REGISTERED)
+		return;
 	key = class_key(label->listener, label->container);
 	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
 		err = bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_NOEXIST);
 		if (err == -E2BIG)
 			count_error(FIEF_ERR_TABLE_FULL);
+		if (!err)
+			__sync_fetch_and_or(&label->flags, FIEF_LABEL_REGISTERED);
 		if (err != -EEXIST)
 			break;
 		key.turn++;

@@ -98,6 +98,25 @@ fn a_one_shot_listener_tells_of_one_class_until_it_is_armed_again() {
     answers_every_class(&rig, FIRST);
 }
 
+#[test]
+fn a_server_that_pauses_often_leaves_its_successor_a_place_in_each_class() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let server = start(&rig, "pauses", "8080");
+    assert_eq!(rig.registered().len(), 3, "one for each class");
+    answers_every_class(&rig, FIRST);
+    drop(server);
+    wait_until(SOON, || rig.registered().is_empty()).unwrap();
+
+    let _server = start(&rig, "leaves", "8080");
+    assert_eq!(rig.registered().len(), 3, "one for each class");
+    let _successor = start(&rig, "serves", "8080");
+    assert_eq!(rig.registered().len(), 6, "and one for each of the successor");
+    answers_every_class(&rig, FIRST);
+}
+
 /// A server with class listeners, which another program replaces at a word.
 fn replaced_under(rig: &Rig, policy: &str, waiting: &[IpAddr]) -> (Server, Vec<rig::Connection>) {
     let mut server = rig.server("exec-later", "0.0.0.0", FIRST);

@@ -35,6 +35,22 @@ def accept(s):
 
 listeners = {s.fileno(): s for s in map(listener, range(ports[0], ports[-1] + 1))}
 first = next(iter(listeners.values()))
+
+
+def pause():
+    first.shutdown(socket.SHUT_RDWR)
+
+
+if way in ("pauses", "leaves"):
+    for _ in range(5):
+        pause()
+        first.listen(64)
+if way == "leaves":
+    # its place is for another program; it keeps the socket for the case that none comes
+    pause()
+    os.write(1, b"listening\n")
+    sys.stdin.readline()
+    sys.exit()
 events = select.epoll()
 for fd in listeners:
     events.register(fd, select.EPOLLIN | (select.EPOLLONESHOT if way == "one-shot" else 0))
