@@ -203,8 +203,11 @@ static int place_for_queue(const struct front *front)
 	return OWN_QUEUE;
 }
 
-/* The number of the descriptor stays: another thread may be about to accept from it. */
-static void replace_queue(struct front *front, int at, int fd, const struct fief_class *class)
+/*
+ * The number of the descriptor stays: another thread may be about to accept from it. `fd` may only be bound: it listens once the old one
+ * has left its turn among the listeners of the class to it.
+ */
+static void replace_queue(struct front *front, int at, int fd, const struct fief_class *class, int backlog)
 {
 	struct queue *queue = &front->queues[at];
 
@@ -216,6 +219,7 @@ static void replace_queue(struct front *front, int at, int fd, const struct fief
 		queue->container = class->container;
 		queue->passed = 0;
 		queue->gone = 0;
+		real()->listen(queue->fd, backlog);
 	}
 	events_tell_queue(front, EPOLL_CTL_ADD, at);
 	real()->close(fd);
@@ -241,11 +245,54 @@ static void open_class(struct front *front, int fd, uint32_t at, const struct fi
 	} else if (!front_ask(opened, &own) || !was_made_for(&own, class->container)) {
 		real()->close(opened);
 	} else if (place < front->count) {
-		replace_queue(front, place, opened, class);
+		replace_queue(front, place, opened, class, backlog);
 	} else {
 		add_queue(front, opened, class);
 		events_tell_queue(front, EPOLL_CTL_ADD, place);
 	}
+}
+
+static bool is_in_group(int fd)
+{
+	int shares = 0;
+	socklen_t size = sizeof(shares);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &shares, &size) && shares;
+}
+
+/*
+ * A class listener that was shut has lost its port if the kernel chose it, and those of a group of SO_REUSEPORT have to have one
+ * together: a fresh one gets the port that the group has now. False: the old one has to do. Without a group its port is of no matter, and
+ * other processes that have it too go on with it.
+ */
+static bool reopen_queue(struct front *front, int fd, int at, const struct fief_classes *classes, int backlog)
+{
+	const struct fief_class *class = find_class(classes, front->queues[at].container);
+	struct fief_classes own;
+	int fresh;
+
+	if (!class || is_listening(front->queues[at].fd) || !is_in_group(fd) || events_are_foreign(front))
+		return false;
+	fresh = bind_queue(fd, class - classes->class_);
+	if (fresh < 0)
+		return false;
+	if (!front_ask(fresh, &own) || !was_made_for(&own, class->container)) {
+		real()->close(fresh);
+		return false;
+	}
+	replace_queue(front, at, fresh, class, backlog);
+	return true;
+}
+
+static void listen_again(struct front *front, int fd, int backlog)
+{
+	struct fief_classes classes;
+
+	if (!front_ask(fd, &classes))
+		classes.count = 0; /* without Fief they are listening sockets all the same */
+	for (int i = OWN_QUEUE + 1; i < front->count; i++)
+		if (front->queues[i].fd >= 0 && !reopen_queue(front, fd, i, &classes, backlog))
+			real()->listen(front->queues[i].fd, backlog);
 }
 
 static void open_queues(struct front *front, int fd, int backlog)
@@ -276,6 +323,7 @@ void front_open_queues(struct front *front, int fd, int backlog)
 {
 	fronts_lock();
 	front->refused = 0;
+	listen_again(front, fd, backlog);
 	open_queues(front, fd, backlog);
 	fronts_unlock();
 }

@@ -124,7 +124,10 @@ const struct fief_class *find_class(const struct fief_classes *classes, struct f
 void front_read_timeout(struct front *front, int fd);
 /* Gives the front a class listener that is there already. False: it has one of the class, or no room. */
 bool front_adopt_queue(struct front *front, int fd, const struct fief_class *class);
-/* Makes the class listeners that are missing, those that were refused too, and brings the others up to the policy. */
+/*
+ * The front listens, and may have been shut: its class listeners listen too. Makes those that are missing, also if they were refused
+ * before, and brings the others up to the policy.
+ */
 void front_open_queues(struct front *front, int fd, int backlog);
 /* The same, now and then. */
 void front_refresh(struct front *front, int fd);
@@ -139,5 +142,7 @@ void fronts_forked(void);
 
 /* Who accepts by one gets no class listeners (listeners.c). */
 bool has_io_uring(void);
-/* A listening socket for one class of the front's address, or -1. */
+/* A socket that is bound for one class of the front's address, or -1. */
+int bind_queue(int front, uint32_t class);
+/* The same, which listens. */
 int open_queue(int front, uint32_t class, int backlog);

@@ -123,8 +123,7 @@ static void copy_options(int from, int to)
 	copy_filter(from, to);
 }
 
-/* A listening socket for one class of the front's address, or -1. */
-int open_queue(int front, uint32_t class, int backlog)
+int bind_queue(int front, uint32_t class)
 {
 	struct sockaddr_storage address;
 	socklen_t size = sizeof(address);
@@ -137,10 +136,20 @@ int open_queue(int front, uint32_t class, int backlog)
 		return -1;
 	copy_options(front, fd);
 	if (!real()->setsockopt(fd, FIEF_SOL, FIEF_CLASS, &class, sizeof(class)) &&
-	    !bind(fd, (struct sockaddr *)&address, size) && !real()->listen(fd, backlog)) {
+	    !bind(fd, (struct sockaddr *)&address, size)) {
 		real()->fcntl(fd, F_SETSIG, QUEUE_SIGNAL);
 		return fd;
 	}
+	real()->close(fd);
+	return -1;
+}
+
+int open_queue(int front, uint32_t class, int backlog)
+{
+	int fd = bind_queue(front, class);
+
+	if (fd < 0 || !real()->listen(fd, backlog))
+		return fd;
 	real()->close(fd);
 	return -1;
 }
@@ -171,8 +180,6 @@ PUBLIC int listen(int fd, int backlog)
 
 	if (result)
 		return result;
-	for (int i = OWN_QUEUE + 1; front && i < front->count; i++)
-		real()->listen(front->queues[i].fd, backlog);
 	if (!front && front_ask(fd, &classes) && classes.count && !has_io_uring())
 		front = front_new(fd, classes.listener);
 	if (front)

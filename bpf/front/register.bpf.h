@@ -217,28 +217,37 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE) ? 1 : -ENOMEM;
 }
 
-/* Of a class listener that is there already, if both take part in SO_REUSEPORT and are of one user; or 0:
- * any. */
+/*
+ * Of a class listener that is there already, if both take part in SO_REUSEPORT and are of one user; or 0: any. One that was shut has no
+ * port, or that of a group which has another one by now.
+ */
 static __always_inline __u16 group_port(struct bpf_sock *sk)
 {
 	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	struct tcp_sock *own = bpf_skc_to_tcp_sock(sk), *other;
+	struct tcp_sock *own = bpf_skc_to_tcp_sock(sk);
 	struct fief_class_key key;
-	struct bpf_sock *first;
 	__u16 port = 0;
+	int turn;
 
 	if (!label || !own || !BPF_CORE_READ_BITFIELD(&own->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport))
 		return 0;
 	key = class_key(label->listener, label->container);
-	first = bpf_map_lookup_elem(&class_listeners, &key);
-	if (!first)
-		return 0;
-	other = bpf_skc_to_tcp_sock(first);
-	if (other && BPF_CORE_READ_BITFIELD(&other->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport) &&
-	    other->inet_conn.icsk_inet.sk.sk_uid.val == own->inet_conn.icsk_inet.sk.sk_uid.val &&
-	    first->family == sk->family)
-		port = first->src_port;
-	bpf_sk_release(first);
+	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
+		struct bpf_sock *first = bpf_map_lookup_elem(&class_listeners, &key);
+		struct tcp_sock *other;
+
+		key.turn++;
+		if (!first)
+			continue;
+		other = bpf_skc_to_tcp_sock(first);
+		if (other && *(volatile __u32 *)&first->state == BPF_TCP_LISTEN && first->family == sk->family &&
+		    BPF_CORE_READ_BITFIELD(&other->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport) &&
+		    other->inet_conn.icsk_inet.sk.sk_uid.val == own->inet_conn.icsk_inet.sk.sk_uid.val)
+			port = first->src_port;
+		bpf_sk_release(first);
+		if (port)
+			break;
+	}
 	return port;
 }
 

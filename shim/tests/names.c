@@ -3,13 +3,14 @@
  * Names: one epoll instance or listening socket under several descriptors, which may come in a message. Who waits by any of them is
  * told of every class, by the server's own word, whichever was used before or closed since.
  *
- * The server is server.h, and what is of instances is in instances.h. Runs in a network namespace of its own, under the sanitizers of the
+ * The server is server.h, what is of instances is in instances.h, and of sockets that are shut in listening.h. Runs in a network namespace of its own, under the sanitizers of the
  * compiler.
  */
 #define _GNU_SOURCE
 #include "check.h"
 #include "instances.h"
 #include "kernel.h"
+#include "listening.h"
 #include "network.h"
 #include "server.h"
 
@@ -201,6 +202,7 @@ int main(void)
 	a_one_shot_listening_socket_disarms_nothing_else();
 	a_listening_socket_that_came_in_a_message_has_its_classes();
 	a_copy_that_came_in_a_message_is_one_more_name();
+	class_listeners_of_a_group_are_fresh_when_it_listens_again();
 	who_waited_before_the_first_front_is_told_of_its_classes();
 	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
 	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();

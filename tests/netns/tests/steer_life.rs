@@ -117,6 +117,18 @@ fn a_server_that_pauses_often_leaves_its_successor_a_place_in_each_class() {
     answers_every_class(&rig, FIRST);
 }
 
+#[test]
+fn a_group_of_listeners_that_pauses_shares_its_class_listeners_ports_again() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let (_server, before) = start(&rig, "group-pauses", "8080");
+    assert_eq!(before, ["9 on 3"], "a port for each class");
+    assert_eq!(rig.registered().len(), 9, "one for each class and socket of the group");
+    answers_every_class(&rig, FIRST);
+}
+
 /// A server with class listeners, which another program replaces at a word.
 fn replaced_under(rig: &Rig, policy: &str, waiting: &[IpAddr]) -> (Server, Vec<rig::Connection>) {
     let mut server = rig.server("exec-later", "0.0.0.0", FIRST);

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Listening: sockets that are shut and listen again.
+ *
+ * The server is server.h; names.c runs these.
+ */
+#pragma once
+
+#include "server.h"
+
+static uint64_t cookie_of_socket(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t size = sizeof(cookie);
+
+	CHECK(!getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) && cookie);
+	return cookie;
+}
+
+/* Shuts the listening socket and lets it listen again; how many of its class listeners are other sockets then, under the same numbers. */
+static int count_fresh(void)
+{
+	struct front *front = front_of(listening);
+	int descriptors[CLASSES], count = 0;
+	uint64_t before[CLASSES];
+
+	CHECK(front->count == CLASSES + 1);
+	for (int i = 0; i < CLASSES; i++) {
+		descriptors[i] = front->queues[OWN_QUEUE + 1 + i].fd;
+		before[i] = cookie_of_socket(descriptors[i]);
+	}
+	CHECK(!shutdown(listening, SHUT_RDWR));
+	for (int class = 0; class <= CLASSES; class ++)
+		CHECK(client_of(class) < 0);
+	CHECK(!listen(listening, 64) && front->count == CLASSES + 1);
+	for (int i = 0; i < CLASSES; i++) {
+		CHECK(front->queues[OWN_QUEUE + 1 + i].fd == descriptors[i] && is_listening(descriptors[i]));
+		count += cookie_of_socket(descriptors[i]) != before[i];
+	}
+	return count;
+}
+
+static void class_listeners_of_a_group_are_fresh_when_it_listens_again(void)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), one = 1;
+	pid_t child;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	watch(set, EPOLL_CTL_ADD, listening);
+	CHECK(!count_fresh());
+	serves(set, listening);
+	CHECK(!setsockopt(listening, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)));
+	CHECK(count_fresh() == CLASSES);
+	serves(set, listening);
+	refuses = EACCES; /* the server has given up its user since */
+	CHECK(!count_fresh());
+	serves(set, listening);
+	refuses = 0;
+	child = fork();
+	if (!child) {
+		alarm(60);
+		CHECK(!count_fresh()); /* the parent hears of those that are in its set */
+		serves(set, listening);
+		_exit(0);
+	}
+	ended_well(child);
+	serves(set, listening);
+	close(set);
+	close(listening);
+}
