@@ -112,6 +112,7 @@ static inline struct front *front_of(int fd)
 /* A child of vfork() runs in our memory with descriptors of its own: what it closes stays open here. */
 bool in_own_process(void);
 extern pid_t own_process;
+#define FOREIGN_PROCESS (-1) /* of another PID namespace: whether it lives cannot be asked */
 
 struct front *front_new(int fd, int listener);
 void front_name(struct front *front, int fd);

@@ -19,6 +19,7 @@
 #include "real.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -40,12 +41,27 @@ void set_leave(struct events *set)
 	atomic_fetch_sub(&set->users, 1);
 }
 
+/*
+ * A server goes into the background, and the process that made the set ends. Of its children, which may be many, the first that comes is its
+ * heir: the kernel keeps with the instance who that is, and tells of nobody once that one has ended too.
+ */
+static bool is_heir(const struct events *set)
+{
+	pid_t heir;
+
+	if (set->fd < 0)
+		return false;
+	heir = real()->fcntl(set->fd, F_GETOWN);
+	if (!heir && !real()->fcntl(set->fd, F_SETOWN, own_process))
+		heir = real()->fcntl(set->fd, F_GETOWN); /* another one may have come meanwhile */
+	return heir == own_process;
+}
+
 bool set_is_own(struct events *set)
 {
-	/* a server that goes into the background: the process that made the set ends */
-	if (set->owner != own_process && kill(set->owner, 0) && errno == ESRCH)
-		set->owner = own_process;
-	return set->owner == own_process;
+	if (set->owner == own_process)
+		return true;
+	return set->owner != FOREIGN_PROCESS && kill(set->owner, 0) && errno == ESRCH && is_heir(set);
 }
 
 struct events *set_enter(int fd)
@@ -176,12 +192,35 @@ void events_duplicate(int fd, int copy)
 	fronts_unlock();
 }
 
+/* The parent has no number here. */
+static bool is_in_other_namespace(void)
+{
+	return !getppid();
+}
+
+/* What number they have here nobody can tell: it may be that of no process, or this one's. */
+static void forget_makers(void)
+{
+	for (struct events *set = sets; set; set = set->next)
+		set->owner = FOREIGN_PROCESS;
+	for (int fd = 0; fd < descriptors_used(); fd++) {
+		struct descriptor *d = &descriptors[fd];
+
+		if (d->kind == EVENTS)
+			d->events = FOREIGN_PROCESS;
+		else if (d->kind == FRONT)
+			d->front->waiter_owner = FOREIGN_PROCESS;
+	}
+}
+
 /*
  * In a new child: a thread that held the lock is not in it. The parent may wait for events of the same set, so the child holds
  * nothing back; what it inherited as held it hands out, though the parent does so too.
  */
 void events_forked(void)
 {
+	if (is_in_other_namespace())
+		forget_makers();
 	for (struct events *set = sets; set; set = set->next) {
 		pthread_mutex_init(&set->lock, NULL);
 		set->users = 0; /* so are those */

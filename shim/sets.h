@@ -14,5 +14,5 @@ struct events *set_enter(int fd);
 /* The same, which is made if there is none yet; NULL: there is no memory. */
 struct events *set_enter_new(int fd);
 void set_leave(struct events *set);
-/* Whether this process made it, or inherited it from one that has ended. Under fronts_lock(). */
+/* Whether this process made it, or was the first to inherit it from one that has ended. Under fronts_lock(). */
 bool set_is_own(struct events *set);

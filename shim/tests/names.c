@@ -3,11 +3,12 @@
  * Names: one epoll instance or listening socket under several descriptors, which may come in a message. Who waits by any of them is
  * told of every class, by the server's own word, whichever was used before or closed since.
  *
- * The server is server.h, what is of instances is in instances.h, and of sockets that are shut in listening.h. Runs in a network namespace of its own, under the sanitizers of the
+ * The server is server.h, what is of instances is in instances.h and heirs.h, and of sockets that are shut in listening.h. Runs in a network namespace of its own, under the sanitizers of the
  * compiler.
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "heirs.h"
 #include "instances.h"
 #include "kernel.h"
 #include "listening.h"
@@ -207,6 +208,8 @@ int main(void)
 	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
 	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();
 	a_class_that_comes_later_keeps_no_child_busy();
+	of_two_orphans_one_makes_the_classes_that_come_later();
+	a_child_in_another_pid_namespace_takes_nothing_out_of_its_parents_set();
 	a_server_in_the_background_gets_the_classes_that_come_later();
 	return 0;
 }
