@@ -8,7 +8,6 @@
 #include "real.h"
 #include "sets.h"
 
-#include <errno.h>
 #include <time.h>
 
 /*
@@ -85,14 +84,14 @@ static void fronts_refresh(struct events *set)
 
 /*
  * All that the kernel told is of class listeners that are not heard here: of another process with which the instance is shared, or of a
- * front that has just left. It goes on telling until somebody accepts, and who asks again at once would keep a CPU busy.
+ * front that has just left. It goes on telling until somebody accepts, and who asks again at once would keep a CPU busy. As long as there
+ * are events the kernel delivers none of the signals that only the caller's mask lets through. -1: one has come here.
  */
-static void step_aside(const struct timespec *timeout)
+static int step_aside(const struct timespec *timeout, const sigset_t *mask)
 {
 	static const struct timespec aside = {.tv_nsec = 1000000};
 
-	if (!timeout || timeout->tv_sec || timeout->tv_nsec)
-		nanosleep(&aside, NULL);
+	return !timeout || timeout->tv_sec || timeout->tv_nsec ? real()->ppoll(NULL, 0, &aside, mask) : 0;
 }
 
 static int wait_in_order(int fd, struct events *set, struct epoll_event *out, int room, const struct timespec *timeout,
@@ -118,8 +117,8 @@ static int wait_in_order(int fd, struct events *set, struct epoll_event *out, in
 		ready = events_order(set, fresh, count < 0 ? 0 : count, out, room);
 		foreign = set->foreign;
 		pthread_mutex_unlock(&set->lock);
-		if (!ready && foreign && !held)
-			step_aside(timeout);
+		if (!ready && foreign && !held && step_aside(timeout, mask))
+			return -1;
 		/*
 		 * Nothing: the time is over, or all that was held had become void, or all that was told is of fronts that
 		 * have left. Who waits for ever is not told of nothing.
@@ -151,13 +150,13 @@ static int unmark(int fd, struct epoll_event *events, int told)
 	return told;
 }
 
-/* Whether to wait again, since all that the kernel told is not heard here. */
-static bool waits_again(int told, int left, const struct timespec *timeout)
+/* Whether to wait again, since all that the kernel told is not heard here: then 0 events are left, or -1 where a signal came. */
+static bool waits_again(int told, int *left, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (told <= 0 || left)
+	if (told <= 0 || *left)
 		return false;
-	step_aside(timeout);
-	return !timeout;
+	*left = step_aside(timeout, mask);
+	return !timeout && !*left;
 }
 
 /* ---- the functions ---- */
@@ -185,7 +184,7 @@ PUBLIC int epoll_pwait2(int fd, struct epoll_event *events, int room, const stru
 		}
 		told = real()->epoll_pwait2(fd, events, room, timeout, mask);
 		ready = unmark(fd, events, told);
-	} while (waits_again(told, ready, timeout));
+	} while (waits_again(told, &ready, timeout, mask));
 	return ready;
 }
 
@@ -204,7 +203,7 @@ PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int room, int timeout
 		}
 		told = real()->epoll_pwait(fd, events, room, timeout, mask);
 		ready = unmark(fd, events, told);
-	} while (waits_again(told, ready, limit));
+	} while (waits_again(told, &ready, limit, mask));
 	return ready;
 }
 

@@ -189,6 +189,51 @@ static void by_a_name_that_is_not_known_no_word_of_the_shim_is_told(void)
 	close(listening);
 }
 
+static volatile sig_atomic_t signals;
+
+static void count_signal(int unused)
+{
+	(void)unused;
+	signals++;
+}
+
+/* A signal that is let through only while it waits ends the wait, though the kernel tells of somebody else's client all the time. */
+static void waits_until_a_signal_comes(int set)
+{
+	struct sigaction counts = {.sa_handler = count_signal};
+	struct epoll_event event;
+	sigset_t one, before;
+
+	signals = 0;
+	sigemptyset(&one);
+	sigaddset(&one, SIGUSR1);
+	CHECK(!sigaction(SIGUSR1, &counts, NULL) && !sigprocmask(SIG_BLOCK, &one, &before));
+	for (int count = 1; count <= 2; count++) {
+		CHECK(!kill(getpid(), SIGUSR1) && signals == count - 1);
+		if (count == 1)
+			CHECK(epoll_pwait(set, &event, 1, -1, &before) == -1 && errno == EINTR);
+		else
+			CHECK(epoll_pwait2(set, &event, 1, NULL, &before) == -1 && errno == EINTR);
+		CHECK(signals == count);
+	}
+	CHECK(!sigprocmask(SIG_SETMASK, &before, NULL));
+}
+
+static void a_signal_ends_a_wait_by_a_name_that_is_not_known(void)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), copy = syscall(SYS_dup, set), client;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	watch(set, EPOLL_CTL_ADD, listening);
+	client = client_of(0);
+	waits_until_a_signal_comes(copy);
+	accepts(listening, client);
+	syscall(SYS_close, copy);
+	close(set);
+	close(listening);
+}
+
 static atomic_int changing; /* an instance that comes and goes */
 static atomic_bool ends;
 
@@ -277,6 +322,37 @@ static void a_class_that_comes_later_keeps_no_child_busy(void)
 	CHECK(!used.ru_utime.tv_sec && !used.ru_stime.tv_sec);
 	CHECK(used.ru_utime.tv_usec + used.ru_stime.tv_usec < 250000);
 	close(client);
+	close(set);
+	close(listening);
+}
+
+static void a_signal_ends_a_childs_wait_while_its_parent_has_a_client(void)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), client, ends[2];
+	pid_t child;
+	char word;
+
+	what = __func__;
+	CHECK(!pipe(ends));
+	atomic_store(&classes_in_force, 1);
+	listening = listen_at(FIRST);
+	watch(set, EPOLL_CTL_ADD, listening);
+	atomic_store(&classes_in_force, CLASSES);
+	child = fork();
+	if (!child) {
+		alarm(60);
+		CHECK(read(ends[0], &word, 1) == 1);
+		waits_until_a_signal_comes(set);
+		_exit(0);
+	}
+	look_at_the_policy();
+	client = client_of(CLASSES - 1);
+	CHECK(write(ends[1], "x", 1) == 1);
+	ended_well(child);
+	is_told(set);
+	accepts(listening, client);
+	close(ends[0]);
+	close(ends[1]);
 	close(set);
 	close(listening);
 }

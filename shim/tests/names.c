@@ -206,8 +206,10 @@ int main(void)
 	class_listeners_of_a_group_are_fresh_when_it_listens_again();
 	who_waited_before_the_first_front_is_told_of_its_classes();
 	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
+	a_signal_ends_a_wait_by_a_name_that_is_not_known();
 	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();
 	a_class_that_comes_later_keeps_no_child_busy();
+	a_signal_ends_a_childs_wait_while_its_parent_has_a_client();
 	of_two_orphans_one_makes_the_classes_that_come_later();
 	a_child_in_another_pid_namespace_takes_nothing_out_of_its_parents_set();
 	a_server_in_the_background_gets_the_classes_that_come_later();
