@@ -131,20 +131,29 @@ PUBLIC int fclose(FILE *file)
 	return real()->fclose(file);
 }
 
+static void forget_range(unsigned first, unsigned last)
+{
+	bool own;
+
+	if (first >= (unsigned)descriptors_used())
+		return;
+	own = in_own_process();
+	for (unsigned fd = first; fd <= last && fd < (unsigned)descriptors_used(); fd++)
+		forget_in(fd, own);
+}
+
 PUBLIC int close_range(unsigned first, unsigned last, int flags)
 {
-	if (!(flags & CLOSE_RANGE_CLOEXEC) && first < (unsigned)descriptors_used()) {
-		bool own = in_own_process();
-
-		for (unsigned fd = first; fd <= last && fd < (unsigned)descriptors_used(); fd++)
-			forget_in(fd, own);
-	}
+	if (!(flags & CLOSE_RANGE_CLOEXEC))
+		forget_range(first, last);
 	return real()->close_range(first, last, flags);
 }
 
+/* The C library's own knows a way where the kernel has no close_range(). */
 PUBLIC void closefrom(int first)
 {
-	close_range(first < 0 ? 0 : first, ~0u, 0);
+	forget_range(first < 0 ? 0 : first, ~0u);
+	real()->closefrom(first);
 }
 
 /* ---- duplicates ---- */

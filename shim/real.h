@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The functions of the C library that the shim stands in front of, as the next library in line has them.
+ * The functions of the C library that the shim stands in front of, as the next library in line has them. Those that it calls by itself
+ * are there also where the C library is older than they are.
  */
 #pragma once
 
@@ -22,6 +23,7 @@ struct real {
 	int (*setsockopt)(int, int, int, const void *, socklen_t);
 	int (*close)(int);
 	int (*close_range)(unsigned, unsigned, int);
+	void (*closefrom)(int);
 	int (*fclose)(FILE *);
 	int (*dup)(int);
 	int (*dup2)(int, int);

@@ -3,8 +3,8 @@
  * Names: one epoll instance or listening socket under several descriptors, which may come in a message. Who waits by any of them is
  * told of every class, by the server's own word, whichever was used before or closed since.
  *
- * The server is server.h, what is of instances is in instances.h and heirs.h, and of sockets that are shut in listening.h. Runs in a network namespace of its own, under the sanitizers of the
- * compiler.
+ * The server is server.h; what is of instances is in instances.h and heirs.h, of sockets that are shut in listening.h, of older C
+ * libraries in older.h. Runs in a network namespace of its own, under the sanitizers of the compiler.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -13,6 +13,7 @@
 #include "kernel.h"
 #include "listening.h"
 #include "network.h"
+#include "older.h"
 #include "server.h"
 
 #define OTHER_WORD (WORD + 1)
@@ -206,6 +207,8 @@ int main(void)
 	class_listeners_of_a_group_are_fresh_when_it_listens_again();
 	who_waited_before_the_first_front_is_told_of_its_classes();
 	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
+	where_the_newest_call_is_missing_a_server_waits_all_the_same();
+	where_close_range_is_missing_descriptors_are_closed_all_the_same();
 	a_signal_ends_a_wait_by_a_name_that_is_not_known();
 	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();
 	a_class_that_comes_later_keeps_no_child_busy();
