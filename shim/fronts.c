@@ -30,15 +30,37 @@ atomic_int front_count;
 static atomic_int used;
 
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+static int cancel_state; /* of who holds it, before */
 
+/* A thread that is cancelled in close() or connect() would keep the lock. */
 void fronts_lock(void)
 {
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	pthread_mutex_lock(&changing);
+	cancel_state = state;
+}
+
+static bool fronts_trylock(void)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	if (pthread_mutex_trylock(&changing)) {
+		pthread_setcancelstate(state, NULL);
+		return false;
+	}
+	cancel_state = state;
+	return true;
 }
 
 void fronts_unlock(void)
 {
+	int state = cancel_state;
+
 	pthread_mutex_unlock(&changing);
+	pthread_setcancelstate(state, NULL);
 }
 
 void fronts_forked(void)
@@ -334,7 +356,7 @@ void front_refresh(struct front *front, int fd)
 	int saved = errno;
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	if (now.tv_sec == front->looked || pthread_mutex_trylock(&changing))
+	if (now.tv_sec == front->looked || !fronts_trylock())
 		return;
 	if (now.tv_sec != front->looked) {
 		front->looked = now.tv_sec;

@@ -134,7 +134,7 @@ void front_open_queues(struct front *front, int fd, int backlog);
 void front_refresh(struct front *front, int fd);
 /*
  * Held by who changes which queues there are and which sets hear of them, or makes what several threads could make at once. Taken
- * before the lock of a set.
+ * before the lock of a set. Whoever holds it is not cancelled.
  */
 void fronts_lock(void);
 void fronts_unlock(void);

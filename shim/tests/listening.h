@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Listening: sockets that are shut and listen again.
+ * Listening: sockets that are shut and listen again, and whose class listeners are made while their thread is cancelled.
  *
  * The server is server.h; names.c runs these.
  */
 #pragma once
 
 #include "server.h"
+
+#include <pthread.h>
 
 static uint64_t cookie_of_socket(int fd)
 {
@@ -65,6 +67,37 @@ static void class_listeners_of_a_group_are_fresh_when_it_listens_again(void)
 		_exit(0);
 	}
 	ended_well(child);
+	serves(set, listening);
+	close(set);
+	close(listening);
+}
+
+/* ---- while another thread looks ---- */
+
+/* It closes the sockets that are refused, where it would be cancelled. */
+static void *listen_and_end(void *unused)
+{
+	CHECK(!pthread_cancel(pthread_self()));
+	front_open_queues(front_of(listening), listening, 64);
+	pthread_testcancel();
+	return unused;
+}
+
+static void a_thread_that_is_cancelled_keeps_nobody_from_listening(void)
+{
+	pthread_t thread;
+	void *result;
+	int set;
+
+	what = __func__;
+	refuses = EACCES;
+	listening = listen_at(FIRST);
+	CHECK(!pthread_create(&thread, NULL, listen_and_end, NULL) && !pthread_join(thread, &result));
+	CHECK(result == PTHREAD_CANCELED);
+	refuses = 0;
+	CHECK(!listen(listening, 64) && front_of(listening)->count == CLASSES + 1);
+	set = epoll_create1(EPOLL_CLOEXEC);
+	watch(set, EPOLL_CTL_ADD, listening);
 	serves(set, listening);
 	close(set);
 	close(listening);
