@@ -58,12 +58,15 @@ static int waiter_make(struct front *front)
 
 static int waiter(struct front *front)
 {
-	int fd;
+	int fd = -1;
 
 	if (front->waiter >= 0 && front->waiter_owner == own_process)
 		return front->waiter;
 	fronts_lock();
-	fd = front->waiter >= 0 && front->waiter_owner == own_process ? front->waiter : waiter_make(front);
+	if (front->waiter >= 0 && front->waiter_owner == own_process)
+		fd = front->waiter;
+	else if (front->names) /* or another thread has closed it, and would not close this one */
+		fd = waiter_make(front);
 	fronts_unlock();
 	return fd;
 }

@@ -341,12 +341,20 @@ static void open_queues(struct front *front, int fd, int backlog)
 			open_class(front, fd, i, &classes.class_[i], backlog);
 }
 
+/* Another thread may be closing it: what is opened for it then nobody closes. And the number may be another front's by now. */
+static bool is_name(const struct front *front, int fd)
+{
+	return front_of(fd) == front;
+}
+
 void front_open_queues(struct front *front, int fd, int backlog)
 {
 	fronts_lock();
-	front->refused = 0;
-	listen_again(front, fd, backlog);
-	open_queues(front, fd, backlog);
+	if (is_name(front, fd)) {
+		front->refused = 0;
+		listen_again(front, fd, backlog);
+		open_queues(front, fd, backlog);
+	}
 	fronts_unlock();
 }
 
@@ -358,7 +366,7 @@ void front_refresh(struct front *front, int fd)
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
 	if (now.tv_sec == front->looked || !fronts_trylock())
 		return;
-	if (now.tv_sec != front->looked) {
+	if (now.tv_sec != front->looked && is_name(front, fd)) {
 		front->looked = now.tv_sec;
 		open_queues(front, fd, SOMAXCONN);
 	}

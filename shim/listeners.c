@@ -190,14 +190,21 @@ PUBLIC int listen(int fd, int backlog)
 
 /* ---- what stops to listen ---- */
 
-/* The server pauses, as HAProxy does, or stops. The sockets keep their addresses, and listen() brings them back with the front. */
+/*
+ * The server pauses, as HAProxy does, or stops. The sockets keep their addresses, and listen() brings them back with the front. A thread that
+ * has found the front listening, and makes it a class listener, is waited for.
+ */
 static void shut_queues(int fd)
 {
 	struct front *front = front_of(fd);
 	int saved = errno;
 
-	for (int i = OWN_QUEUE + 1; front && i < front->count; i++)
+	if (!front)
+		return;
+	fronts_lock();
+	for (int i = OWN_QUEUE + 1; front_of(fd) == front && i < front->count; i++)
 		real()->shutdown(front->queues[i].fd, SHUT_RDWR);
+	fronts_unlock();
 	errno = saved;
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Listening: sockets that are shut and listen again, and whose class listeners are made while their thread is cancelled.
+ * Listening: sockets that are shut and listen again, and whose class listeners are made while they are shut or closed, or their thread is
+ * cancelled.
  *
  * The server is server.h; names.c runs these.
  */
 #pragma once
 
-#include "server.h"
+#include "instances.h"
 
 #include <pthread.h>
 
@@ -100,5 +101,61 @@ static void a_thread_that_is_cancelled_keeps_nobody_from_listening(void)
 	watch(set, EPOLL_CTL_ADD, listening);
 	serves(set, listening);
 	close(set);
+	close(listening);
+}
+
+static void a_socket_that_has_been_closed_gets_no_class_listeners(void)
+{
+	struct front *closed;
+	int other;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	closed = front_of(listening);
+	close(listening);
+	other = listen_at(FIRST + 1);
+	CHECK(other == listening && front_of(other) != closed); /* the number is another one's */
+	atomic_store(&classes_in_force, CLASSES);
+	asked_for = 0;
+	closed->looked = 0;
+	front_refresh(closed, listening);
+	front_open_queues(closed, listening, 64);
+	CHECK(!asked_for && front_of(other)->count == CLASSES + 1);
+	close(other);
+}
+
+static pthread_t shutter;
+
+static void *shut(void *unused)
+{
+	CHECK(!shutdown(listening, SHUT_RDWR));
+	return unused;
+}
+
+/* The kernel has taken the server's own socket off the network when this returns. */
+static int listen_while_shut(int fd, int backlog)
+{
+	((struct shim_real *)real())->listen = shim_real()->listen;
+	CHECK(!pthread_create(&shutter, NULL, shut, NULL));
+	while (is_listening(listening))
+		sched_yield();
+	return shim_real()->listen(fd, backlog);
+}
+
+static void a_class_that_comes_while_its_server_pauses_is_shut_too(void)
+{
+	struct front *front;
+
+	what = __func__;
+	atomic_store(&classes_in_force, 1);
+	listening = listen_at(FIRST);
+	front = front_of(listening);
+	atomic_store(&classes_in_force, CLASSES);
+	((struct shim_real *)real())->listen = listen_while_shut;
+	look_at_the_policy();
+	CHECK(!pthread_join(shutter, NULL));
+	CHECK(front->count == OWN_QUEUE + 3);
+	for (int i = 0; i < front->count; i++)
+		CHECK(!is_listening(front->queues[i].fd));
 	close(listening);
 }

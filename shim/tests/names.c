@@ -206,6 +206,8 @@ int main(void)
 	a_copy_that_came_in_a_message_is_one_more_name();
 	class_listeners_of_a_group_are_fresh_when_it_listens_again();
 	a_thread_that_is_cancelled_keeps_nobody_from_listening();
+	a_socket_that_has_been_closed_gets_no_class_listeners();
+	a_class_that_comes_while_its_server_pauses_is_shut_too();
 	who_waited_before_the_first_front_is_told_of_its_classes();
 	by_a_name_that_is_not_known_no_word_of_the_shim_is_told();
 	where_the_newest_call_is_missing_a_server_waits_all_the_same();
