@@ -93,6 +93,16 @@ static int front_place(struct events *set)
 	return *chunk ? at : -1;
 }
 
+/* What is held of the front is void. */
+static void place_leave(struct events *set, int at)
+{
+	struct registered *r = registered_at(set, at);
+
+	for (int i = 0; i < MAX_QUEUES; i++)
+		r->pending[i] = 0;
+	r->front = NULL;
+}
+
 static void front_add(struct events *set, struct front *front, int fd, const struct epoll_event *event)
 {
 	int at = front_place(set);
@@ -120,7 +130,7 @@ static void front_leaves(struct events *set, int at)
 	bool disarmed;
 
 	queue_control(set, EPOLL_CTL_DEL, at, 0);
-	registered_at(set, at)->front = NULL;
+	place_leave(set, at);
 	at = position(set, front, -1);
 	if (at < 0)
 		return;
@@ -138,7 +148,7 @@ void events_forget_front(const struct front *front)
 			/* a child that closes what it inherited takes nothing out of its parent's set */
 			if (set_is_own(set))
 				queue_control(set, EPOLL_CTL_DEL, at, 0);
-			registered_at(set, at)->front = NULL;
+			place_leave(set, at);
 		}
 		pthread_mutex_unlock(&set->lock);
 	}

@@ -175,7 +175,7 @@ static atomic_uint *pending_of(struct events *set, const struct held *what)
 
 	if (what->fd < 0) {
 		r = what->at < set->registered_count ? registered_at(set, what->at) : NULL;
-		return r && !r->disarmed ? &r->pending[what->queue] : NULL;
+		return r && r->front && !r->disarmed ? &r->pending[what->queue] : NULL;
 	}
 	return d && d->kind == CONNECTION && d->events == set->id && d->data == what->data ? &d->pending : NULL;
 }

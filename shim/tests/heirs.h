@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Heirs: whose an epoll instance is that several processes share, once its maker has ended, or where nobody can tell.
+ * Heirs: whose an epoll instance is that several processes share, once its maker has ended, or where nobody can tell; and what a child
+ * inherits with it.
  *
  * The server is server.h; names.c runs these.
  */
@@ -96,6 +97,33 @@ static void a_child_in_another_pid_namespace_takes_nothing_out_of_its_parents_se
 		close_in_another_namespace();
 	ended_well(child);
 	serves(set, listening);
+	close(set);
+	close(listening);
+}
+
+static void what_was_held_of_a_listening_socket_goes_with_it(void)
+{
+	struct epoll_event edge = {.events = EPOLLIN | EPOLLET, .data.u64 = WORD}, events[4];
+	int set = epoll_create1(EPOLL_CLOEXEC), clients[2];
+	pid_t child;
+
+	what = __func__;
+	listening = listen_at(FIRST);
+	CHECK(!epoll_ctl(set, EPOLL_CTL_ADD, listening, &edge));
+	for (int i = 0; i < 2; i++)
+		clients[i] = client_of(CLASSES - 1 - i);
+	CHECK(epoll_wait(set, events, 4, PATIENCE_MS) == 1); /* of the better one, and holds the other */
+	child = fork();
+	if (!child) {
+		alarm(60);
+		close(listening);
+		CHECK(!epoll_wait(set, events, 4, 0));
+		_exit(0);
+	}
+	ended_well(child);
+	accepts(listening, clients[0]);
+	is_told(set);
+	accepts(listening, clients[1]);
 	close(set);
 	close(listening);
 }

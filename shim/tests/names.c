@@ -216,6 +216,7 @@ int main(void)
 	whenever_an_instance_comes_and_goes_the_servers_own_word_is_told();
 	a_class_that_comes_later_keeps_no_child_busy();
 	a_signal_ends_a_childs_wait_while_its_parent_has_a_client();
+	what_was_held_of_a_listening_socket_goes_with_it();
 	of_two_orphans_one_makes_the_classes_that_come_later();
 	a_child_in_another_pid_namespace_takes_nothing_out_of_its_parents_set();
 	a_server_in_the_background_gets_the_classes_that_come_later();
