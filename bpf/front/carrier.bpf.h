@@ -227,6 +227,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 		return -1;
 	if (ticks && !tick_back(skb, q))
 		return -1;
+	skb->tc_index = number; /* of a copy that goes on to another interface */
 	picked.at = *(volatile __u32 *)&q->carried.linked ? carried_goes(skb, number, now, ticks) : 0;
 	/* behind it: while one was out of the list, a tick may have found nobody, and ended */
 	tick_send(skb, q, number, now);

@@ -469,6 +469,9 @@ static __always_inline bool queue_wants(struct fief_queue *q, __u64 now)
 
 	if (bits && now >> q->tick_shift > *(volatile __u64 *)&q->tick)
 		return true; /* places may have run out */
+	if (*(volatile __u32 *)&q->carried.linked && q->clock &&
+	    (__s64)(now - *(volatile __u64 *)&q->tick_ns) > TICK_LOST_NS)
+		return true; /* the clock was lost that would look whether TCP has them */
 	if (*(volatile __u32 *)&q->refused || (queue_has_next(q, now) && queue_room(q)))
 		return true;
 	return bits && now > *(volatile __u64 *)&q->late_ns;

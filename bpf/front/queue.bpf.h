@@ -44,8 +44,10 @@ enum queue_end {
 /* Which list a link is in. */
 enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS, QUEUE_CARRIED };
 
-#define QUEUE_OPEN 1 /* of a queue: nobody waits any more, */
-#define QUEUE_ENDS 2 /* nor comes back into its line */
+#define TICK_LOST_NS 1000000000ll
+
+#define QUEUE_OPEN   1 /* of a queue: nobody waits any more, */
+#define QUEUE_ENDS   2 /* nor comes back into its line */
 
 /* What a request takes, and where it would wait. */
 struct queue_turn {

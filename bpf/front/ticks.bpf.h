@@ -16,7 +16,6 @@
 
 #define CARRIER_LEAST 128	 /* bytes: what a carrier is cut to before it is known what it becomes */
 #define FROM_CLOCK    (1u << 15) /* beside a queue's number: has come back */
-#define TICK_LOST_NS  1000000000ll
 
 /* Whether the queue has a clock that packets of this link can be sent to. */
 static __always_inline bool has_clock(const struct fief_queue *q, const struct packet *p)

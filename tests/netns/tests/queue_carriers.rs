@@ -101,6 +101,11 @@ fn who_waits_while_what_moves_the_queue_on_is_lost_goes_with_what_comes_next() {
             for stream in asked {
                 assert_eq!(status(stream), 200, "{what}");
             }
+            // it was lost that would have looked whether the server has what went, and comes again with what comes next
+            let sent = rig.queue().tick_ns;
+            wait_until(SOON, || u128::from(now_ns() - sent) > ROUND.as_nanos()).unwrap();
+            rig.let_go(1);
+            assert_eq!(status(rig.ask(low(8), "/last")), 200, "{what}");
             rig.wait_for_peace();
         }
     }
