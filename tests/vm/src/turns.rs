@@ -67,7 +67,8 @@ pub fn is_turned() -> Found {
     apply(&WITHOUT)?;
     must(false)?;
     let said = apply(&WITH)?;
-    if said.contains("note") {
+    // and nothing else
+    if said.matches("note").count() != 1 || !said.contains("scheduled by Fief's scheduler (sched_ext) from now on") {
         return Err(said);
     }
     must(true)?;
