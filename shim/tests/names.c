@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "closing.h"
 #include "heirs.h"
 #include "instances.h"
 #include "kernel.h"

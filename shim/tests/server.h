@@ -125,23 +125,3 @@ static int copy_of(int fd, int way)
 		return dup(fd);
 	}
 }
-
-static void close_name(int fd, int way)
-{
-	int other;
-
-	switch (way) {
-	case 0:
-		CHECK(!close_range(fd, fd, 0));
-		break;
-	case 1:
-		CHECK(!fclose(fdopen(fd, "r")));
-		break;
-	case 2: /* replaced by something else, which is closed then */
-		other = open("/dev/null", O_RDONLY);
-		CHECK(dup2(other, fd) == fd && !close(other) && !close(fd));
-		break;
-	default:
-		CHECK(!close(fd));
-	}
-}

@@ -38,6 +38,8 @@ static const char *what = "";
 		}                                                                                                      \
 	} while (0)
 
+#include "closing.h"
+
 /* ---- the model ---- */
 
 struct listening {
@@ -208,26 +210,6 @@ static void step_duplicate(void)
 	fronts[at].names[fronts[at].count++] = copy;
 }
 
-static void close_name(int fd)
-{
-	int other;
-
-	switch (dice(4)) {
-	case 0:
-		CHECK(!close_range(fd, fd, 0));
-		break;
-	case 1:
-		CHECK(!fclose(fdopen(fd, "r")));
-		break;
-	case 2: /* replaced by something else, which is closed then */
-		other = open("/dev/null", O_RDONLY);
-		CHECK(dup2(other, fd) == fd && !close(other) && !close(fd));
-		break;
-	default:
-		CHECK(!close(fd));
-	}
-}
-
 static void unwatch(int at)
 {
 	if (fronts[at].watched < 0)
@@ -249,7 +231,7 @@ static void step_close(void)
 		fronts[at].watched = -1;
 		fronts[at].left = true;
 	}
-	close_name(fronts[at].names[which]);
+	close_name(fronts[at].names[which], dice(WAYS_TO_CLOSE));
 	fronts[at].names[which] = fronts[at].names[--fronts[at].count];
 	if (!fronts[at].count) {
 		fronts[at].set = -1;
@@ -473,7 +455,7 @@ int main(int count, char **words)
 	for (int i = 0; i < FRONTS; i++) {
 		unwatch(i);
 		while (fronts[i].count)
-			close_name(fronts[i].names[--fronts[i].count]);
+			close_name(fronts[i].names[--fronts[i].count], dice(WAYS_TO_CLOSE));
 	}
 	what = "end";
 	CHECK(descriptors_open() == descriptors_meant());
