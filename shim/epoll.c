@@ -93,7 +93,7 @@ static int front_place(struct events *set)
 	return *chunk ? at : -1;
 }
 
-/* What is held of the front is void. */
+/* Forgets the front, with the events of it that are held back. */
 static void place_leave(struct events *set, int at)
 {
 	struct registered *r = registered_at(set, at);

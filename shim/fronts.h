@@ -134,14 +134,14 @@ void front_open_queues(struct front *front, int fd, int backlog);
 void front_refresh(struct front *front, int fd);
 /*
  * Held by who changes which queues there are and which sets hear of them, or makes what several threads could make at once. Taken
- * before the lock of a set. Whoever holds it is not cancelled.
+ * before the lock of a set. A thread that holds it is not cancelled.
  */
 void fronts_lock(void);
 void fronts_unlock(void);
 /* In a child of fork(). */
 void fronts_forked(void);
 
-/* Who accepts by one gets no class listeners (listeners.c). */
+/* A server that accepts by one gets no class listeners (listeners.c). */
 bool has_io_uring(void);
 /* A socket that is bound for one class of the front's address, or -1. */
 int bind_queue(int front, uint32_t class);

@@ -97,7 +97,7 @@ static __noinline struct queue_waiting *waiting_find(const struct fief_flow_key 
 
 /* ---- its end ---- */
 
-/* What comes of its flow from now on is of no request that waits. */
+/* Packets of its flow find no request that waits from now on. */
 static __always_inline void hold_end(const struct queue_waiting *waiting, __u32 at)
 {
 	struct queue_held *held = bpf_map_lookup_elem(&queue_holds, &waiting->key);

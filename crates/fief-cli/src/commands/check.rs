@@ -59,7 +59,7 @@ struct Valid<'a> {
     cpu_not_enforced: Option<&'a str>,
     /// What whoever holds them cannot hold.
     cpu_beyond: &'a [String],
-    /// What is held otherwise than one may expect.
+    /// Notes on keys of the CPU that hold less, or otherwise, than they seem to say.
     cpu_notes: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ fn programs(policy: &Policy) -> String {
     named.map(line).collect()
 }
 
-/// What priorities do not order, though nothing is wrong with them.
+/// A note on priorities that order requests alone, which is no error.
 fn unordered(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
     match enforcer {
         Some(Enforcer::Scheduler { .. } | Enforcer::Groups { .. }) => None,
@@ -150,7 +150,7 @@ fn unordered(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
     }
 }
 
-/// Who has less than one may expect, by the shares of others.
+/// A note on parents that have no more than the sum of the shares of their children.
 fn less(policy: &Policy, enforcer: Option<&Enforcer>) -> Option<String> {
     squeezed(policy, !matches!(enforcer, Some(Enforcer::Groups { .. })))
 }

@@ -199,7 +199,7 @@ fn later(attributes: &Attributes) -> String {
     }
 }
 
-/// What was given of the CPU, by the names of a policy, but for the priority.
+/// The keys of the CPU that were set, as a policy names them, without the priority.
 fn given(attributes: &Attributes) -> Vec<&'static str> {
     let given = [
         ("cpu.share", attributes.cpu_share_ppm > 0),
